@@ -1,0 +1,5 @@
+"""`python -m bench_proxy`: the command line."""
+
+from bench_proxy.cli import main
+
+main()

@@ -1,0 +1,20 @@
+"""The `bench-proxy` command."""
+
+import click
+
+from bench_proxy import __version__
+from bench_proxy.cli.ask import ask
+from bench_proxy.cli.check_config import check_config
+from bench_proxy.cli.demo import demo
+from bench_proxy.cli.serve import serve
+from bench_proxy.cli.verdict import verdict
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Ask a collection of models side by side, say which answers were useful, and let that decide who sits next."""
+
+
+for command in (serve, demo, ask, verdict, check_config):
+    main.add_command(command)

@@ -1,0 +1,74 @@
+"""`bench-proxy ask`: a panel, printed seat by seat as the answers come."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import httpx
+
+from bench_proxy.cli.client import client, reaching, refused, show, unreachable
+
+
+@click.command()
+@click.argument("collection")
+@click.argument("question")
+@click.option("--json", "as_json", is_flag=True, help="Print the `bench` data instead of text, when the panel is over.")
+@click.option("--with", "guests", multiple=True, metavar="MODEL", help="Give a seat to this model too. Repeatable.")
+@click.option("--shape", help="The kind of task: general, review, code, …")
+@click.option("--explorers", type=click.IntRange(min=0), help="Fewer explorers than the collection has.")
+@reaching
+def ask(
+    collection: str,
+    question: str,
+    as_json: bool,
+    guests: tuple[str, ...],
+    shape: str | None,
+    explorers: int | None,
+    url: str,
+    key: str,
+) -> None:
+    """Ask every model of COLLECTION the QUESTION and print each answer with its name, time and call id."""
+    options = {"with": list(guests) or None, "shape": shape, "explorers": explorers}
+    body = {
+        "model": collection if collection.lower().startswith("bench/") else f"bench/{collection}",
+        "messages": [{"role": "user", "content": question}],
+        "bench": {name: value for name, value in options.items() if value is not None},
+    }
+    with client(url, key) as http:
+        try:
+            data = _whole(http, body) if as_json else stream(http, body)
+        except httpx.HTTPError as error:
+            raise unreachable(url, error) from error
+    if as_json:
+        show(data)
+
+
+def stream(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
+    """Print the panel as it comes; returns its `bench` data. Raises ClickException when it is refused or fails."""
+    data: dict[str, Any] = {}
+    with http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
+        if response.status_code != 200:
+            response.read()
+            raise refused(response)
+        for event in _events(response):
+            if "error" in event:
+                raise click.ClickException(event["error"]["message"])
+            for choice in event.get("choices", ()):
+                click.echo(choice["delta"].get("content") or "", nl=False)
+            data = event.get("bench", data)
+    return data
+
+
+def _whole(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
+    response = http.post("/v1/chat/completions", json=body)
+    if response.status_code != 200:
+        raise refused(response)
+    found: dict[str, Any] = response.json()["bench"]
+    return found
+
+
+def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line[6:])

@@ -1,0 +1,44 @@
+"""How the commands reach a running proxy."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import httpx
+
+from bench_proxy.config import environment
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# A model may be silent for long; the stream's keep-alives come every ten seconds.
+TIMEOUT = httpx.Timeout(10, read=600)
+
+
+def reaching(command: F) -> F:
+    """The options that say where the proxy is and who asks."""
+    url = click.option("--url", default=lambda: environment().url, help="The proxy. Default: $BENCH_URL or port 4000.")
+    key = click.option("--key", default=lambda: environment().key, help="Default: $BENCH_KEY or $LITELLM_MASTER_KEY.")
+    return url(key(command))
+
+
+def client(url: str, key: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT)
+
+
+def unreachable(url: str, error: httpx.HTTPError) -> click.ClickException:
+    return click.ClickException(f"no answer from {url} ({type(error).__name__}); is it running? bench-proxy serve")
+
+
+def refused(response: httpx.Response) -> click.ClickException:
+    """The proxy's own words, whatever shape they came in."""
+    try:
+        message = response.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = response.text[:500]
+    return click.ClickException(f"{response.status_code}: {message}")
+
+
+def show(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

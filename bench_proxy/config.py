@@ -1,0 +1,390 @@
+"""The `bench:` block: its types and limits, where it is read from, and what is wrong with it.
+
+The only module that reads the environment. A `Config` is frozen; a reload makes a new one.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from bench_proxy.errors import ConfigError
+
+ReplyMode = Literal["all", "merged", "choices", "route"]
+StreamMode = Literal["seats", "live"]
+Role = Literal["general", "code", "light", "vision"]
+
+REPLY_MODES: tuple[ReplyMode, ...] = get_args(ReplyMode)
+BUILT_IN_SHAPES: Mapping[str, tuple[Role, ...]] = {
+    "general": ("general",),
+    "design": ("general",),
+    "prose": ("general",),
+    "review": ("general", "code"),
+    "code": ("general", "code"),
+    "enumeration": ("general", "code", "light"),
+    "quick": ("general", "light"),
+    "vision": ("general", "light", "vision"),
+}
+COLLECTION_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+TAG = r"^[a-z0-9][a-z0-9-]{0,23}$"
+SHAPE_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+NAMED = (
+    ("collections", COLLECTION_NAME, "a collection's name is 1 to 64 of a-z, 0-9 and -, not starting with -"),
+    ("shapes", SHAPE_NAME, "a shape's name is 1 to 32 of a-z, 0-9 and -, starting with a letter"),
+)
+MODEL_PREFIX = "bench/"
+
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CollectionSettings(Section):
+    """One collection: which models sit, and how their answers come back."""
+
+    members: tuple[str, ...] = Field(min_length=1)
+    description: str = Field("", max_length=300)
+    tags: tuple[Annotated[str, Field(pattern=TAG)], ...] = Field((), max_length=8)
+    shape: str = ""
+    reply: ReplyMode = "all"
+    merger: str = ""
+    explorers: int | None = Field(None, ge=0)
+    stream: StreamMode = "seats"
+    quorum: int = Field(0, ge=0)
+    deadline: float = Field(0, ge=0, le=86_400, allow_inf_nan=False)
+    on_disconnect: Literal["finish", "cancel"] = "finish"
+
+
+class Limits(Section):
+    max_calls: int = Field(5, ge=1, le=64)
+    max_explorers: int = Field(2, ge=0, le=32)
+    max_body_mb: float = Field(20, gt=0, le=1024, allow_inf_nan=False)
+    concurrent_panels: int = Field(0, ge=0)
+
+    @property
+    def max_body_bytes(self) -> int:
+        return int(self.max_body_mb * 1024 * 1024)
+
+
+class Timing(Section):
+    """All in seconds."""
+
+    seat_timeout: Seconds = 300
+    explorer_grace: float = Field(15, ge=0, le=86_400, allow_inf_nan=False)
+    keep_alive: Seconds = 10
+    first_piece: Seconds = 90
+    turn: Seconds = 600
+    hold_status: Seconds = 15
+    sticky_idle: Seconds = 3600
+
+
+class ModelFacts(Section):
+    """What an operator says of a model; it wins over everything else that is known."""
+
+    role: Role = "general"
+    family: str = ""
+    tools: bool | None = None
+    vision: bool | None = None
+    context_window: int | None = Field(None, ge=512)
+    max_output: int | None = Field(None, ge=1)
+    paid_for: bool = False
+    explore: bool = True
+    retired: bool = False
+
+
+class Route(Section):
+    explore_share: float = Field(0.25, ge=0, le=1)
+    attempts: int = Field(3, ge=1, le=16)
+    unknown_tools: Literal["skip", "try"] = "skip"
+    shadow: float = Field(0, ge=0, le=1)
+
+
+class LedgerSettings(Section):
+    url: str = "sqlite:///bench.db"
+    keep_days: int = Field(0, ge=0)
+    content: Literal["full", "answers", "none"] = "full"
+
+    @field_validator("url")
+    @classmethod
+    def _known_database(cls, url: str) -> str:
+        scheme = url.partition(":")[0].partition("+")[0]
+        if scheme not in {"sqlite", "postgresql"}:
+            raise ValueError("must start with sqlite:/// or postgresql://")
+        return url
+
+
+class Access(Section):
+    require_key: bool = False
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    public_url: str = ""
+
+
+class Config(Section):
+    """The whole `bench:` block."""
+
+    collections: dict[str, CollectionSettings] = Field(default_factory=dict)
+    limits: Limits = Limits()
+    timing: Timing = Timing()
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
+    shapes: dict[str, tuple[Role, ...]] = Field(default_factory=dict)
+    decision_model: str = ""
+    route: Route = Route()
+    ledger: LedgerSettings = LedgerSettings()
+    access: Access = Access()
+
+    @property
+    def all_shapes(self) -> Mapping[str, tuple[Role, ...]]:
+        return {**BUILT_IN_SHAPES, **self.shapes}
+
+    def explorers_of(self, name: str) -> int:
+        """How many explorer seats a panel of this collection has, before its members are counted."""
+        own = self.collections[name].explorers
+        return self.limits.max_explorers if own is None else own
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the block was found: the file that holds it, and LiteLLM's own file, which lists the models."""
+
+    litellm_file: Path
+    block_file: Path
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Changes when either file does, a swapped symlink included. Blocking: call it in a thread."""
+        return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in (self.litellm_file.stat(), self.block_file.stat()))
+
+
+def load(
+    litellm_file: Path, *, override: Path | None = None, models: Collection[str] | None = None
+) -> tuple[Config, Source]:
+    """Read and check the block.
+
+    `override` is `BENCH_CONFIG`'s file. `models` are the names that LiteLLM serves now; without it they are read
+    from the file, as they are before LiteLLM has started. Raises ConfigError with every fault.
+    """
+    litellm = _read(litellm_file)
+    if override is not None:
+        block_file, block = override, _block_of(_read(override))
+    else:
+        block_file, block = litellm_file, litellm.get("bench") or {}
+        if isinstance(block, dict) and set(block) == {"file"}:
+            block_file = litellm_file.parent / str(block["file"])
+            block = _block_of(_read(block_file))
+    where = "" if block_file != litellm_file else "bench."
+    known = models if models is not None else _model_names(litellm, litellm_file.parent)
+    return parse(block, str(block_file), where=where, models=known), Source(litellm_file, block_file)
+
+
+def parse(block: object, source: str, *, where: str = "bench.", models: Collection[str] | None = None) -> Config:
+    """Turn the block into a `Config`; `models` None leaves model names unchecked. Raises ConfigError."""
+    if not isinstance(block, dict):
+        raise ConfigError(source, [f"{where.rstrip('.') or 'file'}: must be a mapping, not {_kind(block)}"])
+    faults = [f"{where}{fault}" for fault in _name_faults(block)]
+    config: Config | None = None
+    try:
+        config = Config.model_validate(block)
+    except ValidationError as invalid:
+        faults += [f"{where}{_fault(error)}" for error in invalid.errors(include_url=False)]
+    if config is not None:
+        faults += [f"{where}{fault}" for fault in _impossible(config)]
+        if models is not None:
+            faults += [f"{where}{fault}" for fault in _unknown_models(config, models)]
+    if faults or config is None:
+        raise ConfigError(source, faults)
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the environment says to bench-proxy."""
+
+    bench_config: Path | None
+    litellm_config: Path | None
+    master_key: bool
+    url: str
+    key: str
+
+
+def environment() -> Environment:
+    """The only look at `os.environ` for settings of ours and the few of LiteLLM's that concern us."""
+    return Environment(
+        bench_config=_path("BENCH_CONFIG"),
+        litellm_config=_path("CONFIG_FILE_PATH"),
+        master_key=bool(os.environ.get("LITELLM_MASTER_KEY")),
+        url=os.environ.get("BENCH_URL", "http://127.0.0.1:4000"),
+        key=os.environ.get("BENCH_KEY") or os.environ.get("LITELLM_MASTER_KEY", ""),
+    )
+
+
+def master_key_set(litellm_file: Path) -> bool:
+    """Whether LiteLLM will ask for a key: from its file, `os.environ/NAME` included, or the environment."""
+    general = _read(litellm_file).get("general_settings")
+    stated = str((general or {}).get("master_key") or "") if isinstance(general, dict | None) else ""
+    if stated.startswith("os.environ/"):
+        stated = os.environ.get(stated.removeprefix("os.environ/"), "")
+    return bool(stated) or environment().master_key
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?`, or nothing when no known name is near."""
+    match = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
+    originals = {k.lower(): k for k in known} if match else {}
+    return f'; did you mean "{originals[match[0]]}"?' if match else ""
+
+
+def _path(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(str(file), [f"is not valid YAML: {' '.join(str(error).split())}"]) from None
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ConfigError(str(file), [f"must be a mapping, not {_kind(loaded)}"])
+    return loaded
+
+
+def _block_of(document: dict[str, Any]) -> Any:
+    """A file of its own may hold the block bare or under `bench:`."""
+    return document["bench"] if set(document) == {"bench"} else document
+
+
+def _model_names(litellm: Mapping[str, Any], folder: Path) -> frozenset[str] | None:
+    """The names in `model_list`, LiteLLM's `include:` files too; None when they can also come from a database."""
+    general = litellm.get("general_settings")
+    if isinstance(general, dict) and general.get("store_model_in_db"):
+        return None
+    included = [_read(folder / str(name)) for name in litellm.get("include") or ()]
+    lists = [document.get("model_list") for document in (litellm, *included)]
+    names = {m.get("model_name") for listed in lists if isinstance(listed, list) for m in listed if isinstance(m, dict)}
+    aliases = litellm.get("router_settings", {}) or {}
+    names |= set((aliases.get("model_group_alias") or {}) if isinstance(aliases, dict) else ())
+    return frozenset(n for n in names if isinstance(n, str))
+
+
+def _name_faults(block: Mapping[Any, Any]) -> list[str]:
+    """Names that YAML lets be anything: of collections and shapes."""
+    return [
+        f"{section}.{name}: {rule}"
+        for section, pattern, rule in NAMED
+        for name in _keys(block, section)
+        if not (isinstance(name, str) and pattern.fullmatch(name))
+    ]
+
+
+def _keys(block: Mapping[Any, Any], section: str) -> list[Any]:
+    value = block.get(section)
+    return list(value) if isinstance(value, dict) else []
+
+
+def _fault(error: Any) -> str:
+    path = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{path}: unknown key{closest(str(error['loc'][-1]), _fields_at(error['loc'][:-1]))}"
+        case "literal_error":
+            allowed = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+            return (
+                f"{path}: {error['input']!r} is not one of {', '.join(allowed)}{closest(str(error['input']), allowed)}"
+            )
+        case "missing":
+            return f"{path}: is required"
+        case "value_error":
+            return f"{path}: {error['ctx']['error']}"
+        case _:
+            message = error["msg"][0].lower() + error["msg"][1:]
+            return f"{path}: {message}, not {_kind(error['input'])}"
+
+
+def _fields_at(path: tuple[Any, ...]) -> list[str]:
+    """The keys that are valid where an unknown one stood, by walking the sections along its path."""
+    section: Any = Config
+    entries: dict[str, type[Section]] = {"collections": CollectionSettings, "models": ModelFacts}
+    parts = list(path)
+    while parts:
+        part = str(parts.pop(0))
+        if part in entries and section is Config and parts:
+            section = entries[part]
+            parts.pop(0)
+        else:
+            field = section.model_fields.get(part)
+            section = field.annotation if field is not None else None
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            return []
+    return list(section.model_fields)
+
+
+def _impossible(config: Config) -> list[str]:
+    """Combinations that pass field by field and still cannot work."""
+    faults = []
+    for name, collection in config.collections.items():
+        at = f"collections.{name}"
+        members = list(dict.fromkeys(collection.members))
+        if len(members) > config.limits.max_calls:
+            faults.append(f"{at}.members: {len(members)} members, limits.max_calls is {config.limits.max_calls}")
+        most = config.limits.max_explorers
+        if collection.explorers is not None and collection.explorers > most:
+            faults.append(f"{at}.explorers: {collection.explorers} is more than limits.max_explorers, {most}")
+        if collection.quorum > config.limits.max_calls:
+            faults.append(
+                f"{at}.quorum: {collection.quorum} can never answer, limits.max_calls is {config.limits.max_calls}"
+            )
+        if collection.shape and collection.shape not in config.all_shapes:
+            faults.append(
+                f'{at}.shape: unknown shape "{collection.shape}"{closest(collection.shape, config.all_shapes)}'
+            )
+        for index, member in enumerate(collection.members):
+            if member.lower().startswith(MODEL_PREFIX):
+                faults.append(f"{at}.members.{index}: {member} is a collection; a collection cannot hold another")
+        if collection.merger.lower().startswith(MODEL_PREFIX):
+            faults.append(f"{at}.merger: {collection.merger} is a collection; a merger must be a model")
+    if config.decision_model.lower().startswith(MODEL_PREFIX):
+        faults.append(f"decision_model: {config.decision_model} is a collection; it must be a model")
+    return faults
+
+
+def _unknown_models(config: Config, models: Collection[str]) -> list[str]:
+    """Names that LiteLLM does not serve; a wildcard entry such as `openai/*` serves all that it matches."""
+    wildcards = [m for m in models if "*" in m]
+
+    def fault(at: str, name: str) -> list[str]:
+        if name in models or name.lower().startswith(MODEL_PREFIX) or any(fnmatchcase(name, w) for w in wildcards):
+            return []
+        return [f'{at}: LiteLLM has no model "{name}"{closest(name, models)}']
+
+    faults = []
+    for name, collection in config.collections.items():
+        for index, member in enumerate(collection.members):
+            faults += fault(f"collections.{name}.members.{index}", member)
+        if collection.merger:
+            faults += fault(f"collections.{name}.merger", collection.merger)
+    for name in config.models:
+        faults += fault(f"models.{name}", name)
+    if config.decision_model:
+        faults += fault("decision_model", config.decision_model)
+    return faults
+
+
+def _kind(value: object) -> str:
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    if value is None:
+        return "nothing"
+    kind = names.get(type(value), type(value).__name__)
+    return f"{kind} ({value!r})" if isinstance(value, str | int | float) and len(str(value)) <= 40 else kind

@@ -1,0 +1,167 @@
+"""Every error that bench-proxy raises, with the status and the words that a client sees.
+
+    BenchError                        500  server_error
+    ├── InvalidRequest                400  invalid_request_error
+    │   ├── UnknownModel              404
+    │   ├── NotFound                  404
+    │   ├── BodyTooLarge              413
+    │   ├── PromptTooLarge            413
+    │   └── WrongContentType          415
+    ├── RequestTimeout                408  timeout_error
+    ├── Denied                        as LiteLLM said: its key, budget, rate-limit and route refusals
+    ├── Overloaded                    429  rate_limit_error, with Retry-After
+    ├── NobodyCanSit                  503  no model of the collection can be seated
+    ├── PanelFailed                   429 | 413 | 502 | 504: no seat answered
+    └── LedgerUnavailable             503  a verdict that cannot be kept is refused, not lost
+
+    UpstreamError                     what a model's failed call becomes; it fills a seat, never a response
+    ConfigError                       stops the start; lists every fault
+
+The formats decide how an error is written (`formats/`); nothing here knows HTTP beyond a status.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class BenchError(Exception):
+    """An error that a client may see.
+
+    `message` says what was wrong, with which value, and what to do. `param` names the field at fault, `code` is a
+    word for programs, `retry_after` is in seconds, `data` is the panel's `bench` object where one exists.
+    """
+
+    status = 500
+    type = "server_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+        self.data = data
+
+
+class InvalidRequest(BenchError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class UnknownModel(InvalidRequest):
+    status = 404
+
+
+class NotFound(InvalidRequest):
+    status = 404
+
+
+class BodyTooLarge(InvalidRequest):
+    status = 413
+
+
+class PromptTooLarge(InvalidRequest):
+    status = 413
+
+
+class WrongContentType(InvalidRequest):
+    status = 415
+
+
+class RequestTimeout(BenchError):
+    status = 408
+    type = "timeout_error"
+
+
+class Denied(BenchError):
+    """LiteLLM refused the request before a panel was seated; status, type and headers are its own."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        type: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message, param=param, code=code, retry_after=retry_after)
+        self.status = status
+        self.type = type
+
+
+class Overloaded(BenchError):
+    status = 429
+    type = "rate_limit_error"
+
+
+class NobodyCanSit(BenchError):
+    status = 503
+
+
+class LedgerUnavailable(BenchError):
+    status = 503
+
+
+class PanelFailed(BenchError):
+    """No seat answered; `status` says why they all failed (429, 413, 504, else 502)."""
+
+    def __init__(
+        self, message: str, *, status: int, retry_after: int | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, code="no_seat_answered", retry_after=retry_after, data=data)
+        self.status = status
+        self.type = {429: "rate_limit_error", 413: "invalid_request_error"}.get(status, "server_error")
+
+
+class UpstreamError(Exception):
+    """A model's call that failed, in our words.
+
+    `kind` is one of `KINDS`; `status` is the HTTP status that the model's server gave, or the one that fits;
+    `message` holds no key and no address; `retry_after` is in seconds.
+    """
+
+    def __init__(self, kind: str, status: int, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(f"{kind} ({status}): {message}")
+        self.kind = kind
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+KINDS = frozenset(
+    {
+        "authentication",
+        "bad_request",
+        "bad_response",
+        "cancelled",
+        "connection",
+        "content_policy",
+        "context_window",
+        "not_found",
+        "overloaded",
+        "permission",
+        "rate_limit",
+        "server_error",
+        "timeout",
+    }
+)
+
+
+class ConfigError(Exception):
+    """The `bench:` block cannot be used; `faults` are lines of the form `path: what is wrong`."""
+
+    def __init__(self, source: str, faults: Sequence[str]) -> None:
+        self.source = source
+        self.faults = tuple(faults)
+        count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
+        super().__init__("\n".join([f"{source}: {count} in the bench configuration", *(f"  {f}" for f in faults)]))

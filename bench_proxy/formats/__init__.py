@@ -1,0 +1,1 @@
+"""The API formats: how each reads a request and writes a panel, its stream, its errors."""

@@ -1,0 +1,154 @@
+"""Reads what a request says to bench-proxy: the model name, the `bench` object, the `X-Bench-…` headers."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bench_proxy.config import MODEL_PREFIX, REPLY_MODES, Config, ReplyMode, StreamMode, closest
+from bench_proxy.errors import InvalidRequest, UnknownModel
+from bench_proxy.formats.request import Brief
+
+BENCH_MODEL = re.compile(r"^bench(?:$|[/:])", re.IGNORECASE)
+
+Alias = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class Options(BaseModel):
+    """The `bench` object of a request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    reply: ReplyMode | None = None
+    with_: Annotated[list[Alias], Field(max_length=64)] | None = Field(None, alias="with")
+    shape: str | None = None
+    explorers: int | None = Field(None, ge=0)
+    quorum: int | None = Field(None, ge=1)
+    deadline: float | None = Field(None, gt=0, le=86_400, allow_inf_nan=False, strict=False)
+    stream: StreamMode | None = None
+    blind: bool | None = None
+    partial: Literal["accept", "refuse"] | None = None
+    conversation: str | None = Field(None, min_length=1, max_length=512)
+
+
+def collection_of(model: str) -> str:
+    """The name between the prefix and the mode, as it was written: `bench/core:route` → `core`."""
+    return model[len(MODEL_PREFIX) :].partition(":")[0]
+
+
+def is_bench_model(model: object) -> bool:
+    """Whether this name is ours: `bench`, `bench/…` or `bench:…`, in any case."""
+    return isinstance(model, str) and BENCH_MODEL.match(model) is not None
+
+
+def read_brief(
+    body: Mapping[str, Any],
+    headers: Mapping[str, str],
+    config: Config,
+    callable_collections: Iterable[str],
+    *,
+    stream: bool,
+    include_usage: bool,
+) -> Brief:
+    """What is asked of us; the body wins over the headers. `headers` has lower-case names.
+
+    Raises InvalidRequest for an option that is unknown or of the wrong type, UnknownModel for a collection that
+    this caller cannot call; both say what could have been asked.
+    """
+    options = _options(body, headers)
+    model = str(body["model"])
+    collection, mode = _split(model, config, list(callable_collections))
+    settings = config.collections[collection]
+    if options.shape is not None and options.shape not in config.all_shapes:
+        raise InvalidRequest(
+            f'unknown shape "{options.shape}"{closest(options.shape, config.all_shapes)}'
+            f" The shapes are: {', '.join(config.all_shapes)}.",
+            param="bench.shape",
+        )
+    return Brief(
+        model=model,
+        collection=collection,
+        reply=options.reply or mode or settings.reply,
+        stream=stream,
+        include_usage=include_usage,
+        guests=tuple(dict.fromkeys(options.with_ or ())),
+        shape=options.shape,
+        explorers=options.explorers,
+        quorum=options.quorum,
+        deadline=options.deadline,
+        stream_mode=options.stream,
+        blind=bool(options.blind),
+        partial=options.partial or "accept",
+        conversation=options.conversation,
+    )
+
+
+def _split(model: str, config: Config, callable_collections: list[str]) -> tuple[str, ReplyMode | None]:
+    """`bench/core:merged` → (`core`, `merged`). Ollama's `:latest` means no mode."""
+    menu = _menu(config, callable_collections)
+    if not model.lower().startswith(MODEL_PREFIX) or len(model) == len(MODEL_PREFIX):
+        raise InvalidRequest(f'"{model}" names no collection. {menu}', param="model")
+    name = collection_of(model)
+    suffix = model[len(MODEL_PREFIX) + len(name) + 1 :]
+    if name not in callable_collections:
+        raise UnknownModel(
+            f'there is no collection "{name}"{closest(name, callable_collections)} {menu}'.replace("  ", " "),
+            param="model",
+            code="model_not_found",
+        )
+    if suffix in {"", "latest"}:
+        return name, None
+    for mode in REPLY_MODES:
+        if suffix == mode:
+            return name, mode
+    raise InvalidRequest(
+        f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES)} The modes are: '
+        f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {menu}",
+        param="model",
+    )
+
+
+def _menu(config: Config, names: list[str]) -> str:
+    if not names:
+        return "This key may call no collection."
+    lines = []
+    for name in names:
+        collection = config.collections[name]
+        tags = f" [{', '.join(collection.tags)}]" if collection.tags else ""
+        lines.append(f"{MODEL_PREFIX}{name}{f': {collection.description}' if collection.description else ''}{tags}")
+    return "Collections that this key may call: " + "; ".join(lines)
+
+
+def _options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Options:
+    given = body.get("bench")
+    if given is not None and not isinstance(given, dict):
+        raise InvalidRequest('"bench" must be an object', param="bench")
+    merged: dict[str, Any] = {**_from_headers(headers)}
+    if body.get("with") is not None:
+        merged["with"] = body["with"]
+    merged.update({k: v for k, v in (given or {}).items() if v is not None})
+    try:
+        return Options.model_validate(merged)
+    except ValidationError as invalid:
+        error = invalid.errors(include_url=False)[0]
+        path = ".".join(str(part) for part in error["loc"])
+        known = [f.alias or name for name, f in Options.model_fields.items()]
+        if error["type"] == "extra_forbidden":
+            detail = f"unknown key{closest(path, known)} The keys are: {', '.join(known)}."
+        else:
+            detail = error["msg"][0].lower() + error["msg"][1:]
+        raise InvalidRequest(f"bench.{path}: {detail}", param=f"bench.{path}") from None
+
+
+def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    """The options that clients without a way to add body fields can send."""
+    found: dict[str, Any] = {}
+    for name in ("reply", "shape", "conversation"):
+        if value := headers.get(f"x-bench-{name}"):
+            found[name] = value
+    if guests := headers.get("x-bench-with"):
+        found["with"] = [alias.strip() for alias in guests.split(",") if alias.strip()]
+    if deadline := headers.get("x-bench-deadline"):
+        found["deadline"] = deadline
+    return found

@@ -1,0 +1,163 @@
+"""OpenAI chat completions.
+
+https://platform.openai.com/docs/api-reference/chat
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bench_proxy.errors import BenchError, InvalidRequest
+from bench_proxy.formats.base import Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.request import ChatRequest
+
+OURS = frozenset({"model", "messages", "stream", "stream_options", "bench", "with"})
+HARMLESS = frozenset({"store", "metadata"})
+"""Taken and not passed on: they are about one vendor's bookkeeping, and a panel has several vendors."""
+TOOLS = ("tools", "functions")
+TOOL_SETTINGS = frozenset({*TOOLS, "tool_choice", "function_call", "parallel_tool_calls"})
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool | None = None
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    type: str
+    text: str | None = None
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    role: str
+    content: str | list[Part] | None = None
+
+
+class Body(BaseModel):
+    """The fields whose types we answer for; all others are the models' business and pass as they are."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    logit_bias: dict[str, Number] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    functions: list[dict[str, Any]] | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+
+
+class ChatFormat:
+    content_type = "application/json"
+    stream_content_type = "text/event-stream; charset=utf-8"
+
+    def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        try:
+            checked = Body.model_validate(body)
+        except ValidationError as invalid:
+            raise _invalid(invalid) from None
+        # An empty list of tools is no tools; what only steers tools goes with it, since vendors refuse it alone.
+        left_out = OURS | HARMLESS | (frozenset() if any(body.get(t) for t in TOOLS) else TOOL_SETTINGS)
+        settings = {k: v for k, v in body.items() if k not in left_out and v is not None}
+        usage = bool(checked.stream_options and checked.stream_options.include_usage)
+        return ChatRequest(body["messages"], settings), Wish(bool(checked.stream), usage)
+
+    def whole(self, envelope: Envelope, text: str, usage: Usage, data: Data) -> bytes:
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return dumps(
+            {
+                "id": f"chatcmpl-{envelope.id}",
+                "object": "chat.completion",
+                "created": envelope.created,
+                "model": envelope.model,
+                "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+                "usage": _usage(usage),
+                "bench": data,
+            }
+        )
+
+    def begin(self, envelope: Envelope) -> bytes:
+        return _chunk(envelope, {"role": "assistant", "content": ""})
+
+    def text(self, envelope: Envelope, text: str) -> bytes:
+        return _chunk(envelope, {"content": text})
+
+    def end(self, envelope: Envelope, usage: Usage, data: Data) -> bytes:
+        last = _chunk(envelope, {}, finish_reason="stop", bench=data)
+        # A chunk without choices breaks naive readers, so that it comes only when usage was asked for.
+        counted = _event({**_base(envelope), "choices": [], "usage": _usage(usage)}) if envelope.include_usage else b""
+        return last + counted + DONE
+
+    def keep_alive(self, envelope: Envelope) -> bytes:
+        return b": keep-alive\n\n"
+
+    def error(self, error: BenchError) -> bytes:
+        return dumps(_error(error))
+
+    def error_event(self, envelope: Envelope, error: BenchError) -> bytes:
+        return _event(_error(error)) + DONE
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def _base(envelope: Envelope) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{envelope.id}",
+        "object": "chat.completion.chunk",
+        "created": envelope.created,
+        "model": envelope.model,
+    }
+
+
+def _chunk(envelope: Envelope, delta: Data, finish_reason: Literal["stop"] | None = None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return _event({**_base(envelope), "choices": [choice], **more})
+
+
+def _event(value: object) -> bytes:
+    return b"data: " + dumps(value) + b"\n\n"
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _error(error: BenchError) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    }
+    if error.data is not None:
+        body["bench"] = error.data
+    return body
+
+
+def _invalid(invalid: ValidationError) -> InvalidRequest:
+    error = invalid.errors(include_url=False)[0]
+    # The name of a union's branch is not a place in the body.
+    path = [part for part in error["loc"] if not (isinstance(part, str) and ("[" in part or part in {"str", "float"}))]
+    field = ".".join(str(part) for part in path)
+    if error["type"] == "missing":
+        return InvalidRequest(f'"{field}" is required', param=field)
+    return InvalidRequest(f'"{field}": {error["msg"][0].lower() + error["msg"][1:]}', param=field)

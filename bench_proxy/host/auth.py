@@ -1,0 +1,105 @@
+"""LiteLLM decides who is in: its keys, budgets and limits, applied once to a bench request."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fastapi import HTTPException
+from litellm.proxy import proxy_server
+from litellm.proxy._types import LitellmUserRoles, ProxyErrorTypes, ProxyException, UserAPIKeyAuth
+from litellm.proxy.auth.auth_checks import can_key_call_model
+from litellm.proxy.auth.user_api_key_auth import user_api_key_auth
+from litellm.proxy.common_utils.http_parsing_utils import safe_set_request_parsed_body
+from starlette.requests import Request
+from starlette.types import Receive, Scope
+
+from bench_proxy.bench import Caller
+from bench_proxy.errors import BenchError, Denied
+
+LIST_PATH = "/v1/models"
+"""A route that every key may use; our own routes are none that LiteLLM knows, and it refuses those to most keys."""
+
+KEY_HEADERS = {
+    "api_key": "authorization",
+    "azure_api_key_header": "api-key",
+    "anthropic_api_key_header": "x-api-key",
+    "google_ai_studio_api_key_header": "x-goog-api-key",
+    "azure_apim_header": "ocp-apim-subscription-key",
+    "custom_litellm_key_header": "x-litellm-api-key",
+}
+
+
+async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Caller:
+    """Who is calling. `body` is what was asked, with `model` being the collection; None on routes of our own.
+
+    Raises Denied with LiteLLM's status and words.
+    """
+    if body is None:
+        scope = {**scope, "path": LIST_PATH, "raw_path": LIST_PATH.encode(), "method": "GET"}
+    request = Request(scope, receive)
+    # LiteLLM reads the model from here, and does not parse the body a second time.
+    safe_set_request_parsed_body(request, dict(body or {}))
+    try:
+        auth = await user_api_key_auth(request, **{k: request.headers.get(h) for k, h in KEY_HEADERS.items()})
+    except Exception as error:
+        raise denied(error) from error
+    return _caller(auth)
+
+
+def denied(error: Exception) -> BenchError:
+    """LiteLLM's refusal with its status; without a database some of its 401s have other names."""
+    if isinstance(error, ProxyException):
+        status = _status(error.code)
+        message, kind, headers = str(error.message), str(error.type), error.headers or {}
+        if error.type == ProxyErrorTypes.no_db_connection or "prisma" in message.lower():
+            status, kind = 401, str(ProxyErrorTypes.auth_error.value)
+            message = "Authentication Error, this key is not known. Send the proxy's master key as a Bearer token."
+    elif isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers or {}
+        message, kind = str(error.detail), "auth_error" if error.status_code in {401, 403} else "invalid_request_error"
+    else:
+        status, kind, headers = 401, "auth_error", {}
+        message = f"Authentication Error ({type(error).__name__})"
+    retry_after = {k.lower(): v for k, v in dict(headers).items()}.get("retry-after")
+    return Denied(
+        message,
+        status=status,
+        type=kind,
+        code=str(status),
+        retry_after=int(retry_after) if isinstance(retry_after, str) and retry_after.isdigit() else None,
+    )
+
+
+def _status(code: object) -> int:
+    try:
+        status = int(str(code))
+    except ValueError:
+        return 401
+    return status if 400 <= status <= 599 else 401
+
+
+def _caller(auth: UserAPIKeyAuth) -> Caller:
+    keyless = proxy_server.master_key is None
+    admin = keyless or auth.user_role == LitellmUserRoles.PROXY_ADMIN
+
+    async def allowed(models: Collection[str]) -> list[str]:
+        return [m for m in models if await _may_call(auth, m)]
+
+    return Caller(owner="local" if keyless else _owner(auth), admin=admin, allowed=allowed)
+
+
+async def _may_call(auth: UserAPIKeyAuth, model: str) -> bool:
+    router = proxy_server.llm_router
+    try:
+        await can_key_call_model(
+            model=model, llm_model_list=proxy_server.llm_model_list, valid_token=auth, llm_router=router
+        )
+    except ProxyException:
+        return False
+    return True
+
+
+def _owner(auth: UserAPIKeyAuth) -> str:
+    """What the ledger knows of a key: a hash, also when LiteLLM's own handle is the key itself."""
+    who = auth.api_key or auth.user_id or auth.team_id or "anonymous"
+    return hashlib.sha256(f"bench:{who}".encode()).hexdigest()[:32]

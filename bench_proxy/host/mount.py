@@ -1,0 +1,110 @@
+"""Puts our gate in front of LiteLLM's routes, and finds what LiteLLM was started with."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import litellm
+from litellm import Router
+from litellm.integrations.custom_logger import CustomLogger
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+log = logging.getLogger("bench_proxy")
+
+
+CALLBACK_LISTS = (
+    "callbacks",
+    "input_callback",
+    "success_callback",
+    "failure_callback",
+    "service_callback",
+    "_async_success_callback",
+    "_async_failure_callback",
+)
+"""Where LiteLLM puts an object that its configuration names as a callback."""
+
+
+class Gateway(CustomLogger):
+    """What `callbacks: [bench_proxy.gateway]` names. LiteLLM takes only objects of this class; it has no hooks."""
+
+
+def in_proxy() -> bool:
+    """Whether this process is a LiteLLM proxy, and not someone's script that uses LiteLLM."""
+    return "litellm.proxy.proxy_server" in sys.modules
+
+
+def host_app() -> ASGIApp:
+    """LiteLLM's own router, without its middlewares, which a request has passed already."""
+    from litellm.proxy.proxy_server import app
+
+    return app.router  # type: ignore[no-any-return]
+
+
+def put_first(route: BaseRoute) -> None:
+    from litellm.proxy.proxy_server import app
+
+    app.router.routes.insert(0, route)
+
+
+def router() -> Router | None:
+    from litellm.proxy import proxy_server
+
+    return proxy_server.llm_router
+
+
+def config_file() -> Path | None:
+    """The YAML file that LiteLLM was started with; known from the moment that it reads it."""
+    from litellm.proxy import proxy_server
+
+    return Path(proxy_server.user_config_file_path) if proxy_server.user_config_file_path else None
+
+
+def models_in_database() -> bool:
+    """Whether LiteLLM can serve models that no file lists."""
+    from litellm.proxy import proxy_server
+
+    return bool(proxy_server.store_model_in_db or proxy_server.prisma_client is not None)
+
+
+def take_out(gateway: CustomLogger) -> None:
+    """Take our object out of LiteLLM's callback lists: it has done its work when it was loaded, and each callback
+    that LiteLLM carries costs every request a few per cent.
+    """
+    for name in CALLBACK_LISTS:
+        listed = getattr(litellm, name, None)
+        litellm.logging_callback_manager.remove_callback_from_list_by_object(listed, gateway, require_self=False)
+
+
+class Keeper:
+    """Runs `begin` now and `end` when the event loop is being closed.
+
+    LiteLLM's lifespan is already under way when it loads a callback, so that its shutdown cannot be joined; but
+    every server cancels the tasks that are left when it has stopped serving, and waits for them.
+    """
+
+    def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
+        self._begin = begin
+        self._end = end
+        self._begun: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="bench-proxy")
+
+    async def ready(self) -> None:
+        """Wait until `begin` is done; raises what it raised."""
+        if self._begun is not None:
+            await asyncio.shield(self._begun)
+
+    async def _keep(self) -> None:
+        self._begun = asyncio.ensure_future(self._begin())
+        try:
+            await asyncio.wait([self._begun])
+            if error := self._begun.exception():
+                log.error("bench-proxy could not start: %s", error)
+            await asyncio.Event().wait()
+        finally:
+            await self._end()

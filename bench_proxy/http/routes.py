@@ -1,0 +1,188 @@
+"""The routes under /bench: verdicts, the record, what was asked, what can be called."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from bench_proxy.bench import Bench, Caller
+from bench_proxy.errors import BenchError, InvalidRequest, NotFound
+from bench_proxy.http.answering import Authenticate
+from bench_proxy.records import Record, Verdict
+
+Text = Annotated[str, Field(max_length=10_000)]
+CallId = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Given(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class GivenVerdict(Given):
+    """`useful` null withdraws the verdict; `real` and `false` are claims that held and that did not."""
+
+    call: CallId
+    useful: bool | None
+    note: Text = ""
+    real: Annotated[list[Text], Field(max_length=200)] = []
+    false: Annotated[list[Text], Field(max_length=200)] = []
+    by: Annotated[str, Field(max_length=200)] = ""
+
+    @field_validator("note", "by", "call")
+    @classmethod
+    def _without_nul(cls, text: str) -> str:
+        if "\0" in text:
+            raise ValueError("must not hold NUL characters")
+        return text
+
+
+class GivenCalls(Given):
+    calls: Annotated[list[CallId], Field(min_length=1, max_length=1000)]
+
+
+def build(bench: Callable[[], Bench], authenticate: Authenticate) -> FastAPI:
+    """The app that answers everything below /bench; errors have OpenAI's shape."""
+    app = FastAPI(title="bench-proxy", openapi_url="/bench/openapi.json", docs_url=None, redoc_url=None)
+    app.include_router(_open_routes(bench))
+    app.include_router(_routes(bench, authenticate))
+    app.add_exception_handler(BenchError, _bench_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    return app
+
+
+def _open_routes(bench: Callable[[], Bench]) -> APIRouter:
+    """Probes ask nobody who they are: no model call, no LiteLLM call."""
+    router = APIRouter(prefix="/bench/health")
+
+    @router.get("/live")
+    async def live() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/ready")
+    async def ready() -> JSONResponse:
+        healthy = await bench().ledger.healthy()
+        return JSONResponse(
+            {"status": "ok" if healthy else "degraded", "ledger": "ok" if healthy else "unreachable"},
+            status_code=200 if healthy else 503,
+        )
+
+    return router
+
+
+def _routes(bench: Callable[[], Bench], authenticate: Authenticate) -> APIRouter:
+    async def caller(request: Request) -> Caller:
+        return await authenticate(request.scope, request.receive, None)
+
+    router = APIRouter(prefix="/bench")
+
+    @router.post("/verdict")
+    async def verdict(
+        given: Annotated[GivenVerdict, Body()], who: Annotated[Caller, Depends(caller)]
+    ) -> dict[str, Any]:
+        said = Verdict(given.call, given.useful, given.note, tuple(given.real), tuple(given.false), given.by)
+        recorded = await bench().judge(said, who)
+        return {"call": given.call, "recorded": recorded, "verdict": given.model_dump(exclude={"call"})}
+
+    @router.post("/pending")
+    async def pending(given: Annotated[GivenCalls, Body()], who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
+        return {"owed": await bench().owed(given.calls, who)}
+
+    @router.get("/record")
+    async def record(who: Annotated[Caller, Depends(caller)], collection: str | None = None) -> dict[str, Any]:
+        name = _collection(collection)
+        return {"collection": collection, "models": [_line(r) for r in await bench().record(name, who)]}
+
+    @router.get("/panels")
+    async def panels(
+        who: Annotated[Caller, Depends(caller)],
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Query(max_length=128)] = None,
+        collection: str | None = None,
+    ) -> dict[str, Any]:
+        page = await bench().panels(limit, cursor, _collection(collection), who)
+        return {"panels": page.rows, "next": page.next}
+
+    @router.get("/panels/{panel}")
+    async def panel(panel: str, who: Annotated[Caller, Depends(caller)]) -> Any:
+        return await bench().panel(panel, who)
+
+    @router.get("/collections")
+    async def collections(who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
+        config = bench().config
+        models = await who.allowed([f"bench/{name}" for name in config.collections])
+        names = [model.removeprefix("bench/") for model in models]
+        return {"collections": [_described(bench(), name) for name in names]}
+
+    @router.get("/collections/{name}")
+    async def collection(name: str, who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
+        if name not in bench().config.collections or not await who.allowed([f"bench/{name}"]):
+            raise NotFound(f"there is no collection {name[:64]!r}", param="name")
+        return _described(bench(), name)
+
+    return router
+
+
+def _described(bench: Bench, name: str) -> dict[str, Any]:
+    settings = bench.config.collections[name].model_dump()
+    return {"name": name, "model": f"bench/{name}", **settings, "explorers": bench.config.explorers_of(name)}
+
+
+def _collection(given: str | None) -> str | None:
+    """Takes `core` and `bench/core`. Collections that are no longer configured still have a record."""
+    return None if given is None else given.removeprefix("bench/")
+
+
+def _line(record: Record) -> dict[str, Any]:
+    sums, interval = record.sums, record.interval
+    return {
+        "alias": sums.alias,
+        "shape": sums.shape,
+        "seated": sums.seated,
+        "answered": sums.answered,
+        "empty": sums.empty,
+        "failed": sums.failed,
+        "late": sums.late,
+        "useful": sums.useful,
+        "not_useful": sums.not_useful,
+        "owed": sums.owed,
+        "useful_share": None if interval.share is None else round(interval.share, 4),
+        "wilson_90": [round(interval.low, 4), round(interval.high, 4)],
+        "last_seated": sums.last_seated_ms / 1000 or None,
+        "last_judged": sums.last_judged_ms / 1000 or None,
+    }
+
+
+async def _bench_error(_request: Request, error: Any) -> JSONResponse:
+    """The three handlers are registered for one class of error each; the framework's type for them is wider."""
+    headers = {}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.retry_after is not None:
+        headers["retry-after"] = str(error.retry_after)
+    body = {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+    return JSONResponse(body, status_code=error.status, headers=headers)
+
+
+async def _validation_error(request: Request, error: Any) -> JSONResponse:
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return await _bench_error(request, InvalidRequest("the body is not JSON; send one JSON object"))
+    place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
+    message = f'"{place}": {first["msg"]}' if place else f"the body: {first['msg']}; send one JSON object"
+    return await _bench_error(request, InvalidRequest(message, param=place or None))
+
+
+async def _http_error(request: Request, error: Any) -> JSONResponse:
+    if error.status_code == 404:
+        routes = "verdict, pending, record, panels, collections, health/live, health/ready"
+        return await _bench_error(request, NotFound(f"no such route; under /bench there are: {routes}"))
+    refused = BenchError(str(error.detail))
+    refused.status, refused.type = error.status_code, "invalid_request_error"
+    response = await _bench_error(request, refused)
+    response.headers.update(error.headers or {})
+    return response

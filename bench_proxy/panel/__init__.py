@@ -1,0 +1,1 @@
+"""One request to several models: who sits, how the seats run, what the caller reads."""

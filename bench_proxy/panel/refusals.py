@@ -1,0 +1,42 @@
+"""What a panel does not take, and the words that say so: refused before any model is asked."""
+
+import re
+
+from bench_proxy.errors import InvalidRequest
+from bench_proxy.formats.request import ChatRequest, Json
+
+USE_ROUTE = "A panel asks several models side by side and runs no tools; ask one of them with the model suffix :route."
+INLINE_IMAGE = re.compile(r"^data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
+
+
+def refuse(request: ChatRequest) -> None:
+    """Raise InvalidRequest for tools, several choices, and parts that are neither text nor a readable image."""
+    settings = request.settings
+    for name in ("tools", "functions"):
+        if settings.get(name):
+            raise InvalidRequest(f"{name} cannot be used on a panel. {USE_ROUTE}", param=name)
+    for index, message in enumerate(request.messages):
+        if message.get("tool_calls") or message.get("function_call") or message.get("role") in {"tool", "function"}:
+            raise InvalidRequest(
+                f"messages[{index}] is part of a tool call, which a panel does not take. {USE_ROUTE}", param="messages"
+            )
+    if (n := settings.get("n")) not in {None, 1}:
+        raise InvalidRequest(f"n is {n}, and a panel gives one answer a seat; leave n out", param="n")
+    if "audio" in (settings.get("modalities") or ()) or settings.get("audio"):
+        raise InvalidRequest("audio answers are not given by a panel; ask for text", param="modalities")
+    for part in request.parts():
+        _refuse_part(part)
+
+
+def _refuse_part(part: Json) -> None:
+    kind = part.get("type")
+    if kind in {"text", "refusal"}:
+        return
+    if kind != "image_url":
+        raise InvalidRequest(f'a content part of type "{kind}" is not taken by a panel: send text or images')
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str):
+        raise InvalidRequest("an image needs a url: http(s), or base64 as data:image/…", param="messages")
+    if not (url.lower().startswith(("https://", "http://")) or INLINE_IMAGE.match(url)):
+        raise InvalidRequest(f'an image must be http(s) or base64 "data:image/…", not "{url[:20]}…"', param="messages")

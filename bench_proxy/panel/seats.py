@@ -1,0 +1,145 @@
+"""The words of a panel: its seats, what became of each, and why others did not sit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bench_proxy.config import ReplyMode
+
+SeatKind = Literal["member", "explorer", "guest", "merger"]
+Status = Literal["ok", "empty", "error", "late"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    call: str
+    kind: SeatKind
+    alias: str
+
+    @property
+    def label(self) -> str:
+        """`Member 1`, from the call id, so that text and ids agree."""
+        return self.kind.capitalize() + " " + self.call.rpartition(self.kind)[2] if self.kind != "merger" else "Merger"
+
+
+@dataclass(frozen=True, slots=True)
+class SeatError:
+    status: int
+    type: str
+    message: str
+    retry_after: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"status": self.status, "type": self.type, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a seat. `seconds` count from the seat's start; `cost` is in US dollars, None when unknown."""
+
+    seat: Seat
+    status: Status
+    seconds: float
+    text: str = ""
+    first_token_seconds: float | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    finish_reason: str | None = None
+    error: SeatError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The seat in the `bench` object; what is not known is left out."""
+        known = {
+            "call": self.seat.call,
+            "seat": self.seat.kind,
+            "alias": self.seat.alias,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "first_token_seconds": None if self.first_token_seconds is None else round(self.first_token_seconds, 3),
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cost": self.cost,
+            "finish_reason": self.finish_reason,
+            "answer": self.text or None,
+            "error": self.error.as_json() if self.error else None,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A model that could have sat and did not, and why."""
+
+    kind: SeatKind
+    alias: str
+    why: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"seat": self.kind, "alias": self.alias, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """Who sits on a panel, known once its explorers are reserved."""
+
+    panel: str
+    collection: str
+    model: str
+    reply: ReplyMode
+    shape: str
+    shape_by: str
+    seats: tuple[Seat, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A panel that is over: the answers in seat order and what they cost together."""
+
+    seating: Seating
+    answers: tuple[Answer, ...]
+    seconds: float
+    note: str = ""
+
+    @property
+    def partial(self) -> bool:
+        return bool(self.seating.skipped) or any(a.status != "ok" for a in self.answers)
+
+    @property
+    def answered(self) -> bool:
+        return any(a.status == "ok" for a in self.answers)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(a.prompt_tokens or 0 for a in self.answers)
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(a.completion_tokens or 0 for a in self.answers)
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars over the seats whose cost is known; None when none is."""
+        known = [a.cost for a in self.answers if a.cost is not None]
+        return round(sum(known), 10) if known else None
+
+    def as_json(self, verdict_url: str) -> Mapping[str, Any]:
+        """The `bench` object of `contract.md`."""
+        seating = self.seating
+        data: dict[str, Any] = {
+            "panel": seating.panel,
+            "collection": f"bench/{seating.collection}",
+            "reply": seating.reply,
+            "shape": seating.shape,
+            "shape_by": seating.shape_by,
+            "partial": self.partial,
+            "seats": [a.as_json() for a in self.answers],
+            "skipped": [s.as_json() for s in seating.skipped],
+        }
+        if self.note:
+            data["note"] = self.note
+        if self.cost is not None:
+            data["cost"] = self.cost
+        data["verdict"] = {"method": "POST", "url": verdict_url}
+        return data

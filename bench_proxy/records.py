@@ -1,0 +1,107 @@
+"""What the ledger says of models: offloads, verdicts, the sums over them, and how far they can be trusted."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a caller says of one answer; `useful` None withdraws what was said before.
+
+    `real` and `false` are the claims in the answer that held and that did not; `by` is who judged, in their words.
+    """
+
+    call: str
+    useful: bool | None
+    note: str = ""
+    real: tuple[str, ...] = ()
+    false: tuple[str, ...] = ()
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A model's counts on one shape. Times are milliseconds since the epoch, 0 for never."""
+
+    alias: str
+    shape: str
+    seated: int = 0
+    answered: int = 0
+    empty: int = 0
+    failed: int = 0
+    late: int = 0
+    useful: int = 0
+    not_useful: int = 0
+    preferred: int = 0
+    last_seated_ms: int = 0
+    last_judged_ms: int = 0
+
+    @property
+    def judged(self) -> int:
+        return _count(self.useful) + _count(self.not_useful)
+
+    @property
+    def owed(self) -> int:
+        return max(0, _count(self.answered) - self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A share and the bounds that hold it at the confidence it was asked for; all in [0, 1]."""
+
+    share: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of `GET /bench/record`."""
+
+    sums: Sums
+    interval: Interval = field(default_factory=lambda: Interval(None, 0.0, 1.0))
+
+
+Z90 = 1.6448536269514722
+"""Two-sided 90 %."""
+
+
+def wilson(useful: int, judged: int, z: float = Z90) -> Interval:
+    """The Wilson score interval of `useful` out of `judged`; nothing judged says nothing.
+
+    E. B. Wilson, 1927. Counts that cannot be (negative, more useful than judged) are brought into range, so that
+    any content of a ledger yields a valid choice.
+    """
+    n = _count(judged)
+    k = min(_count(useful), n)
+    if n == 0:
+        return Interval(None, 0.0, 1.0)
+    share = k / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Interval(share, max(0.0, centre - spread), min(1.0, centre + spread))
+
+
+def record(sums: Sums) -> Record:
+    return Record(sums, wilson(sums.useful, sums.judged))
+
+
+def added(first: Sums, second: Sums) -> Sums:
+    """The sums of two rows of the same model and shape."""
+    return replace(
+        first,
+        seated=first.seated + second.seated,
+        answered=first.answered + second.answered,
+        empty=first.empty + second.empty,
+        failed=first.failed + second.failed,
+        late=first.late + second.late,
+        useful=first.useful + second.useful,
+        not_useful=first.not_useful + second.not_useful,
+        preferred=first.preferred + second.preferred,
+        last_seated_ms=max(first.last_seated_ms, second.last_seated_ms),
+        last_judged_ms=max(first.last_judged_ms, second.last_judged_ms),
+    )
+
+
+def _count(value: float) -> int:
+    return int(value) if math.isfinite(value) and value > 0 else 0
