@@ -4,8 +4,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench_proxy.catalog import Catalog, Model
@@ -14,9 +15,10 @@ from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound, Over
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.ids import panel_id
 from bench_proxy.panel.fan_out import FanOut, Pace
+from bench_proxy.panel.merging import candidates, merge_request
 from bench_proxy.panel.refusals import refuse
-from bench_proxy.panel.seating import Plan, explorer_seats, plan, stalest
-from bench_proxy.panel.seats import Answer, Report, Seating
+from bench_proxy.panel.seating import Numbering, Plan, for_shape, plan, stalest
+from bench_proxy.panel.seats import Answer, Piece, Report, Seat, Seating
 from bench_proxy.records import Record, Verdict
 from bench_proxy.upstream import Upstream
 
@@ -25,8 +27,21 @@ log = logging.getLogger("bench_proxy")
 RESERVE_SECONDS = 1.0
 """How long explorers wait for the ledger before they are drawn without it."""
 
-SERVED_MODES = ("all",)
+SERVED_MODES = ("all", "merged", "choices")
 """The reply modes that this version answers."""
+
+SURE = 0.6
+"""The confidence from which a decision model's choice counts."""
+
+SHAPE_MEANINGS = {
+    "general": "a question or task of no special kind",
+    "design": "to design or plan something, to weigh options",
+    "prose": "to write or edit text for people to read",
+    "review": "to find what is wrong in code, text or a plan",
+    "code": "to write, change or explain code",
+    "enumeration": "to list or collect many items",
+    "quick": "a short question with a short answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +64,28 @@ class Page:
     next: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict that is on the record: whether this request put it there, and whose answer it is about."""
+
+    recorded: bool
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a decision model chose, and how sure it is, in [0, 1]."""
+
+    option: str
+    confidence: float
+
+
+class Decider(Protocol):
+    async def decide(self, model: str, question: str, options: Mapping[str, str]) -> Decision | None:
+        """One of `options` (name → meaning) for the question, within two seconds, else None. Never raises."""
+        ...
+
+
 class Ledger(Protocol):
     """What the record must do. An owner of None sees everything, any other only what is its own."""
 
@@ -61,14 +98,14 @@ class Ledger(Protocol):
 
     async def opened(self, seating: Seating, owner: str, asked: str, at_ms: int) -> None: ...
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, *, late: bool) -> None:
-        """Returns once the answer is durable. Raises LedgerUnavailable."""
+    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
+        """`place` is the seat's on the panel. Returns once the answer is durable. Raises LedgerUnavailable."""
         ...
 
     async def closed(self, report: Report) -> None: ...
 
-    async def judge(self, verdict: Verdict, owner: str | None) -> bool:
-        """Returns whether anything was written, once it is durable. Raises NotFound, LedgerUnavailable."""
+    async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
+        """Returns once it is durable. Raises NotFound, InvalidRequest, LedgerUnavailable."""
         ...
 
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]: ...
@@ -86,70 +123,151 @@ class Panel:
     """One panel from the moment it was accepted. `run` drives it; the rest is for whoever reads it."""
 
     def __init__(
-        self, bench: "Bench", config: Config, brief: Brief, request: ChatRequest, owner: str, planned: Plan
+        self,
+        bench: "Bench",
+        config: Config,
+        brief: Brief,
+        request: ChatRequest,
+        owner: str,
+        planned: Plan,
+        numbering: Numbering,
     ) -> None:
-        self.id = planned.panel
+        self.id = numbering.panel
         self.brief = brief
         self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self.seating: asyncio.Future[Seating] = asyncio.get_running_loop().create_future()
         self._bench = bench
-        self._content = config.ledger.content
+        self._config = config
         self._owner = owner
         self._plan = planned
+        self._numbering = numbering
         self._request = request
         self._note = ""
-        self._fan_out = FanOut(
-            bench.upstream, request, pace(brief, config), self._keep, (f"bench-collection:{brief.collection}",)
-        )
+        self._pace = pace(brief, config)
+        self._left: list[Model] = []
+        self._added: list[Seat] = []
+        self._stages: asyncio.Queue[FanOut | None] = asyncio.Queue()
+        self._fan_out = self._stage(request, piecewise=_told_piecewise(brief, config))
 
-    def answers(self) -> AsyncIterator[Answer]:
-        return self._fan_out.answers()
+    async def events(self) -> AsyncGenerator[Piece | Answer, None]:
+        """What the seats say and how they end, then the same of the merger; until the panel is over."""
+        while (stage := await self._stages.get()) is not None:
+            async with aclosing(stage.events()) as events:
+                async for event in events:
+                    yield event
 
     async def run(self) -> None:
-        """Seat, ask, report, and stay until the last late seat is done."""
+        """Seat, ask, merge, report, and stay until the last late seat is done."""
         began = time.monotonic()
         try:
             for seat in self._plan.seats:
                 self._fan_out.start(seat)
             seating = await self._seat()
             self.seating.set_result(seating)
-            for seat in seating.seats[len(self._plan.seats) :]:
-                self._fan_out.start(seat)
+            for seat in seating.seats:
+                if seat not in self._plan.seats:
+                    self._fan_out.start(seat)
             answers = {a.seat.call: a for a in await self._fan_out.until_over()}
-            ordered = tuple(answers[s.call] for s in seating.seats)
-            report = Report(seating, ordered, time.monotonic() - began, self._note)
+            seats = _in_order((*seating.seats, *(s for s in self._added if s.call in answers)))
+            seating = replace(seating, seats=seats)
+            report = Report(seating, tuple(answers[s.call] for s in seats), time.monotonic() - began)
+            if self.brief.reply == "merged":
+                report = await self._merge(report)
+            report = replace(report, seconds=time.monotonic() - began, note=" ".join([report.note, self._note]).strip())
+            self._stages.put_nowait(None)
             self.report.set_result(report)
             await self._try(self._bench.ledger.closed(report))
             _log_panel(report)
             await self._fan_out.finish()
         finally:
+            self._stages.put_nowait(None)
             await self._fan_out.cancel()
-            self._fan_out.close()
             for future in (self.seating, self.report):
                 if not future.done():
                     future.cancel()
 
+    def _stage(self, request: ChatRequest, *, piecewise: bool) -> FanOut:
+        stage = FanOut(
+            self._bench.upstream,
+            request,
+            self._pace,
+            self._keep,
+            replace=self._replace,
+            tags=(f"bench-panel:{self.id}", f"bench-collection:{self.brief.collection}"),
+            piecewise=piecewise,
+        )
+        self._stages.put_nowait(stage)
+        return stage
+
     async def _seat(self) -> Seating:
         planned, brief = self._plan, self.brief
-        chosen = await self._bench.choose_explorers(planned)
+        shape, shape_by = planned.shape, planned.shape_by
+        if not shape:
+            shape, shape_by = await self._bench.decide_shape(self._request, self._config, asked=planned.open_seats > 0)
+        candidates = for_shape(planned.candidates, self._config.all_shapes[shape])
+        chosen = await self._bench.choose_explorers(self.id, shape, candidates, planned.open_seats)
+        taken = {m.alias for m in chosen} | {m.family for m in chosen}
+        self._left = [m for m in candidates if m.alias not in taken and m.family not in taken]
         seating = Seating(
             panel=self.id,
             collection=brief.collection,
             model=brief.model,
             reply=brief.reply,
-            shape=planned.shape,
-            shape_by=planned.shape_by,
-            seats=(*planned.seats, *explorer_seats(self.id, chosen)),
+            shape=shape,
+            shape_by=shape_by,
+            seats=_in_order((*planned.seats, *(self._numbering.seat("explorer", m.alias) for m in chosen))),
             skipped=planned.skipped,
         )
-        asked = self._request.asked() if self._content == "full" else ""
+        asked = self._request.asked() if self._config.ledger.content == "full" else ""
         await self._try(self._bench.ledger.opened(seating, self._owner, asked, int(time.time() * 1000)))
         return seating
+
+    async def _replace(self, failed: Seat) -> Seat | None:
+        """Another explorer in the place of one that failed at once. Both stay on the panel, named."""
+        seating = await asyncio.shield(self.seating)
+        chosen = await self._bench.choose_explorers(self.id, seating.shape, self._left, 1)
+        if not chosen:
+            return None
+        self._left = [m for m in self._left if m.family != chosen[0].family]
+        log.info("panel %s: %s takes the seat of %s", self.id, chosen[0].alias, failed.alias)
+        self._added.append(self._numbering.seat("explorer", chosen[0].alias))
+        return self._added[-1]
+
+    async def _merge(self, report: Report) -> Report:
+        """Let one model write one answer; when none can, the report has every answer and says why."""
+        if len(report.ok) < 2:
+            only = report.ok[0].text if report.ok else None
+            return replace(
+                report, merged=only, note="Only one seat answered: its answer stands as it is." if only else ""
+            )
+        failed: list[str] = []
+        for alias in await self._bench.mergers(report, self._config):
+            answer = await self._ask_merger(merge_request(self._request, report.ok), alias)
+            note = f"{' and '.join(failed)} could not merge." if failed else ""
+            if answer.status == "ok":
+                return replace(report, merger=answer, merged=answer.text, note=note)
+            why = f" ({answer.error.status} {answer.error.type})" if answer.error else f" ({answer.status})"
+            failed.append(f"{alias}{why}")
+            if answer.text:  # its words have left: another merger would say something else
+                note = f"{alias} broke off{why}; the seats' own answers are on the record."
+                return replace(report, merger=answer, merged=answer.text, note=note)
+        return replace(report, note=f"Not merged: {' and '.join(failed)} failed. These are the answers.")
+
+    async def _ask_merger(self, request: ChatRequest, alias: str) -> Answer:
+        seat = self._numbering.seat("merger", alias)
+        stage = self._stage(request, piecewise=True)
+        try:
+            stage.start(seat)
+            answers = await stage.until_over()
+            return answers[0]
+        finally:
+            await stage.cancel()
 
     async def _keep(self, answer: Answer, late: bool) -> None:
         # A member can answer before the explorers are seated; its row needs the seating.
         seating = await asyncio.shield(self.seating)
-        await self._try(self._bench.ledger.answered(seating, self._owner, answer, late=late))
+        place = seating.seats.index(answer.seat) if answer.seat in seating.seats else len(seating.seats)
+        await self._try(self._bench.ledger.answered(seating, self._owner, answer, place, late=late))
 
     async def _try(self, writing: Awaitable[None]) -> None:
         """Answers flow without the ledger; the reply says that they are not on the record."""
@@ -158,6 +276,17 @@ class Panel:
         except LedgerUnavailable as error:
             self._note = "The ledger could not be written: verdicts on this panel may not find their calls."
             log.error("panel %s is not wholly on the record: %s", self.id, error)
+
+
+def _in_order(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    """Members, guests, explorers; the seats of a blind panel by their letters, which were drawn at random."""
+    return tuple(sorted(seats, key=lambda s: (len(s.mask), s.mask)))
+
+
+def _told_piecewise(brief: Brief, config: Config) -> bool:
+    """Whether the caller hears tokens: only then are the seats asked to stream."""
+    live = (brief.stream_mode or config.collections[brief.collection].stream) == "live"
+    return brief.stream and (brief.reply == "choices" or (brief.reply == "all" and live))
 
 
 class Bench:
@@ -169,12 +298,14 @@ class Bench:
         ledger: Ledger,
         config: Callable[[], Config],
         catalog: Callable[[], Catalog],
+        decider: Decider,
         rng: random.Random | None = None,
     ) -> None:
         self.upstream = upstream
         self.ledger = ledger
         self._config = config
         self._catalog = catalog
+        self._decider = decider
         self._rng = rng or random.Random()  # noqa: S311  ties between equal explorers, nothing secret
         self._running = 0
 
@@ -197,8 +328,9 @@ class Bench:
         if limit and self._running >= limit:
             raise Overloaded(f"{limit} panels are running, as many as limits.concurrent_panels allows", retry_after=1)
         allowed = await caller.allowed(brief.guests) if brief.guests else []
-        planned = plan(panel_id(), brief, config, self.catalog, images=request.has_images, allowed=allowed)
-        return Panel(self, config, brief, request, caller.owner, planned)
+        numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)
+        planned = plan(numbering, brief, config, self.catalog, images=request.has_images, allowed=allowed)
+        return Panel(self, config, brief, request, caller.owner, planned, numbering)
 
     async def run(self, panel: Panel) -> None:
         self._running += 1
@@ -207,28 +339,44 @@ class Bench:
         finally:
             self._running -= 1
 
-    async def choose_explorers(self, planned: Plan) -> list[Model]:
+    async def decide_shape(self, request: ChatRequest, config: Config, *, asked: bool) -> tuple[str, str]:
+        """The kind of task, by the decision model when an explorer depends on it (`asked`), and who said so."""
+        if asked and config.decision_model:
+            options = {shape: SHAPE_MEANINGS.get(shape, shape) for shape in config.all_shapes if shape != "vision"}
+            decided = await self._decider.decide(config.decision_model, request.asked(), options)
+            if decided is not None and decided.confidence >= SURE:
+                return decided.option, f"decision model {config.decision_model} {decided.confidence:.2f}"
+        return "general", "default"
+
+    async def choose_explorers(self, panel: str, shape: str, candidates: Sequence[Model], count: int) -> list[Model]:
         """The stalest candidates, reserved in the ledger; drawn at random when it does not answer in time."""
-        if not planned.open_seats:
+        models = {m.alias: m for m in candidates}
+        if not count or not models:
             return []
-        models = {m.alias: m for m in planned.candidates}
 
         def choose(last_seated_ms: Mapping[str, int]) -> list[str]:
-            chosen = stalest(models.values(), last_seated_ms, planned.open_seats, self._rng)
-            return [m.alias for m in chosen]
+            return [m.alias for m in stalest(models.values(), last_seated_ms, count, self._rng)]
 
         try:
             async with asyncio.timeout(RESERVE_SECONDS):
-                aliases = await self.ledger.reserve(planned.shape, choose)
+                aliases = await self.ledger.reserve(shape, choose)
         except (TimeoutError, LedgerUnavailable) as error:
-            log.warning(
-                "explorers of panel %s are drawn without the ledger: %s", planned.panel, str(error) or "too slow"
-            )
+            log.warning("explorers of panel %s are drawn without the ledger: %s", panel, str(error) or "too slow")
             aliases = choose({})
         return [models[alias] for alias in aliases]
 
-    async def judge(self, verdict: Verdict, caller: Caller) -> bool:
-        """Put a verdict on the record; False when it was there already."""
+    async def mergers(self, report: Report, config: Config) -> list[str]:
+        """Who is asked to merge, in order; by the configuration alone when the ledger cannot be read."""
+        collection = config.collections[report.seating.collection]
+        try:
+            lines = await self.ledger.record(None, None)
+        except LedgerUnavailable:
+            lines = []
+        records = {r.sums.alias: r for r in lines if r.sums.shape == report.seating.shape}
+        return candidates(collection, records, self.catalog, report.ok)
+
+    async def judge(self, verdict: Verdict, caller: Caller) -> Judged:
+        """Put a verdict on the record, if it is not there already."""
         return await self.ledger.judge(verdict, _scope(caller))
 
     async def owed(self, calls: Sequence[str], caller: Caller) -> list[str]:
@@ -258,7 +406,7 @@ def pace(brief: Brief, config: Config) -> Pace:
 def check_answered(report: Report, brief: Brief, data: Mapping[str, Any]) -> None:
     """Raise PanelFailed when the report is not an answer: no seat answered, or it is partial and that was refused."""
     named = "; ".join(_outcome(a) for a in report.answers)
-    if not report.answered:
+    if not report.ok:
         status, retry_after = _status_of_failure(report)
         raise PanelFailed(
             f"no seat of bench/{brief.collection} answered: {named}", status=status, retry_after=retry_after, data=data
@@ -280,8 +428,10 @@ def _status_of_failure(report: Report) -> tuple[int, int | None]:
 
 
 def _outcome(answer: Answer) -> str:
-    why = f" ({answer.error.status} {answer.error.type}: {answer.error.message})" if answer.error else ""
-    return f"{answer.seat.alias} {answer.status}{why}"
+    if answer.error is None:
+        return f"{answer.seat.name} {answer.status}"
+    message = "" if answer.seat.mask else f": {answer.error.message}"
+    return f"{answer.seat.name} {answer.status} ({answer.error.status} {answer.error.type}{message})"
 
 
 def _refuse_unserved(brief: Brief) -> None:
@@ -290,10 +440,6 @@ def _refuse_unserved(brief: Brief) -> None:
         raise InvalidRequest(
             f'reply mode "{brief.reply}" is not answered yet; ask bench/{brief.collection}:all', param="bench.reply"
         )
-    if brief.blind:
-        raise InvalidRequest('"blind" is not answered yet', param="bench.blind")
-    if brief.stream_mode == "live":
-        raise InvalidRequest('stream "live" is not answered yet; use "seats"', param="bench.stream")
 
 
 def _scope(caller: Caller) -> str | None:

@@ -19,8 +19,8 @@ def conversation_id(now: datetime | None = None) -> str:
 
 
 def call_id(panel: str, seat: str, number: int) -> str:
-    """The call of one seat: `<panel>.member1`; the merger, of which there is one, has no number."""
-    return f"{panel}.{seat}" if seat == "merger" else f"{panel}.{seat}{number}"
+    """The call of one seat: `<panel>.member1`; the first merger, mostly the only one, has no number."""
+    return f"{panel}.{seat}" if seat == "merger" and number == 1 else f"{panel}.{seat}{number}"
 
 
 def _dated(prefix: str, now: datetime | None) -> str:

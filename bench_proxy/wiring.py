@@ -12,6 +12,7 @@ from bench_proxy.config import Config, Source, environment, load
 from bench_proxy.errors import BenchError, ConfigError
 from bench_proxy.host import models, mount
 from bench_proxy.host.auth import authenticate
+from bench_proxy.host.decisions import Decisions
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.http import routes
 from bench_proxy.http.answering import Answering
@@ -88,7 +89,7 @@ class Extension:
 
     async def _begin(self) -> None:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
-        self._bench = Bench(RouterLane(mount.router), ledger, self.config, self.catalog)
+        self._bench = Bench(RouterLane(mount.router), ledger, self.config, self.catalog, Decisions(mount.router))
         self._watching = asyncio.create_task(self._watch(), name="bench-config")
         # Other platforms have no SIGHUP; the file is watched there too.
         with contextlib.suppress(NotImplementedError, AttributeError, ValueError):

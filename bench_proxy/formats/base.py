@@ -1,6 +1,6 @@
 """What a format must be able to do. Adding one is a module and a row in `FORMATS` of `http/gate.py`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +38,14 @@ class Wish:
     include_usage: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the answers that a reply offers side by side; mostly there is one."""
+
+    text: str
+    finish_reason: str = "stop"
+
+
 class Format(Protocol):
     content_type: str
     stream_content_type: str
@@ -46,14 +54,16 @@ class Format(Protocol):
         """Raises InvalidRequest when the body is not of this format; says which field and why."""
         ...
 
-    def whole(self, envelope: Envelope, text: str, usage: Usage, data: Data) -> bytes: ...
+    def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes: ...
 
     def begin(self, envelope: Envelope) -> bytes: ...
 
-    def text(self, envelope: Envelope, text: str) -> bytes: ...
+    def text(self, envelope: Envelope, text: str, index: int = 0) -> bytes:
+        """A piece of the alternative `index`; the first one of each begins it."""
+        ...
 
-    def end(self, envelope: Envelope, usage: Usage, data: Data) -> bytes:
-        """The last events, the format's own terminal one included; `data` is the `bench` object."""
+    def end(self, envelope: Envelope, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        """The last events, the format's own terminal one included; one reason an alternative. `data` is `bench`."""
         ...
 
     def keep_alive(self, envelope: Envelope) -> bytes:

@@ -3,12 +3,13 @@
 https://platform.openai.com/docs/api-reference/chat
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats.base import Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
 from bench_proxy.formats.request import ChatRequest
 
 OURS = frozenset({"model", "messages", "stream", "stream_options", "bench", "with"})
@@ -79,15 +80,23 @@ class ChatFormat:
         usage = bool(checked.stream_options and checked.stream_options.include_usage)
         return ChatRequest(body["messages"], settings), Wish(bool(checked.stream), usage)
 
-    def whole(self, envelope: Envelope, text: str, usage: Usage, data: Data) -> bytes:
-        message = {"role": "assistant", "content": text, "refusal": None}
+    def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": answer.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": answer.finish_reason,
+            }
+            for index, answer in enumerate(answers)
+        ]
         return dumps(
             {
                 "id": f"chatcmpl-{envelope.id}",
                 "object": "chat.completion",
                 "created": envelope.created,
                 "model": envelope.model,
-                "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+                "choices": choices,
                 "usage": _usage(usage),
                 "bench": data,
             }
@@ -96,11 +105,13 @@ class ChatFormat:
     def begin(self, envelope: Envelope) -> bytes:
         return _chunk(envelope, {"role": "assistant", "content": ""})
 
-    def text(self, envelope: Envelope, text: str) -> bytes:
-        return _chunk(envelope, {"content": text})
+    def text(self, envelope: Envelope, text: str, index: int = 0) -> bytes:
+        return _chunk(envelope, {"content": text}, index)
 
-    def end(self, envelope: Envelope, usage: Usage, data: Data) -> bytes:
-        last = _chunk(envelope, {}, finish_reason="stop", bench=data)
+    def end(self, envelope: Envelope, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        *others, last_reason = finish_reasons
+        last = b"".join(_chunk(envelope, {}, i, finish_reason=reason) for i, reason in enumerate(others))
+        last += _chunk(envelope, {}, len(others), finish_reason=last_reason, bench=data)
         # A chunk without choices breaks naive readers, so that it comes only when usage was asked for.
         counted = _event({**_base(envelope), "choices": [], "usage": _usage(usage)}) if envelope.include_usage else b""
         return last + counted + DONE
@@ -127,8 +138,8 @@ def _base(envelope: Envelope) -> dict[str, Any]:
     }
 
 
-def _chunk(envelope: Envelope, delta: Data, finish_reason: Literal["stop"] | None = None, **more: Any) -> bytes:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+def _chunk(envelope: Envelope, delta: Data, index: int = 0, finish_reason: str | None = None, **more: Any) -> bytes:
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     return _event({**_base(envelope), "choices": [choice], **more})
 
 

@@ -87,7 +87,7 @@ def translate(error: BaseException) -> UpstreamError:
     return UpstreamError(kind, status, scrub(message), retry_after=retry_after(error))
 
 
-_NOISE = re.compile(r"^(?:litellm\.[A-Za-z]+:\s*|[A-Za-z]+(?:Exception|Error)\s*-\s*|[A-Za-z]+Error:\s*)+")
+_NOISE = re.compile(r"^(?:litellm\.[A-Za-z]+:\s*|[A-Za-z_]+(?:Exception|Error)\s*-\s*|[A-Za-z]+Error:\s*)+")
 _SECRET = re.compile(
     r"https?://[^\s'\"<>)]+|\b(?:sk|pk|rk|key|bpk|AIza|ghp|xox[a-z])[-_A-Za-z0-9]{8,}|"
     r"(?i:bearer)\s+[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost:\d+\b"

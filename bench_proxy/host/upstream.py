@@ -1,6 +1,7 @@
 """The router lane: a seat's call through LiteLLM's router, so that deployments, keys, logs and costs are LiteLLM's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from litellm import Router
@@ -8,7 +9,7 @@ from litellm.types.utils import is_litellm_owned_kwarg
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.host.errors import translate
-from bench_proxy.upstream import Call, Reply
+from bench_proxy.upstream import Call, Reply, Text
 
 ROUTER_STEERING = frozenset(
     {
@@ -29,15 +30,31 @@ class RouterLane:
         self._router = router
 
     async def complete(self, call: Call) -> Reply:
+        return _reply(await self._ask(call, stream=False))
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
+        chunks = await self._ask(call, stream=True)
+        # Closed by name and not by the garbage collector: LiteLLM's generators crash Python 3.11 when dropped.
+        async with aclosing(_events(chunks)) as events:
+            try:
+                yield events
+            finally:
+                await _close(chunks)
+
+    async def _ask(self, call: Call, *, stream: bool) -> Any:
         router = self._router()
         if router is None:
             raise UpstreamError("server_error", 503, "LiteLLM has no models")
+        settings = model_settings(call.request.settings)
+        if stream:
+            settings["stream_options"] = {"include_usage": True}
         try:
-            response = await router.acompletion(
+            return await router.acompletion(
                 model=call.alias,
                 # LiteLLM and its callbacks may change messages in place; the other seats hold the same list.
                 messages=[dict(message) for message in call.request.messages],
-                stream=False,
+                stream=stream,
                 timeout=call.timeout,
                 # One attempt by exactly this model: LiteLLM's retries wait seconds and hide Retry-After.
                 num_retries=0,
@@ -45,11 +62,10 @@ class RouterLane:
                 disable_fallbacks=True,
                 drop_params=True,
                 metadata={"tags": list(call.tags)},
-                **model_settings(call.request.settings),
+                **settings,
             )
         except Exception as error:
             raise translate(error) from error
-        return _reply(response)
 
 
 def model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,11 +86,55 @@ def _reply(response: Any) -> Reply:
     usage = getattr(response, "usage", None)
     return Reply(
         text=text if isinstance(text, str) else "",
+        reasoned=bool(getattr(choice.message, "reasoning_content", None)),
         finish_reason=choice.finish_reason,
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
         cost=_cost(response),
     )
+
+
+async def _events(chunks: Any) -> AsyncGenerator[Text | Reply, None]:
+    """LiteLLM's chunks in our words."""
+    finish_reason: str | None = None
+    usage: Any = None
+    reasoned = False
+    try:
+        async for chunk in chunks:
+            usage = getattr(chunk, "usage", None) or usage
+            for choice in chunk.choices[:1]:
+                finish_reason = choice.finish_reason or finish_reason
+                reasoned = reasoned or bool(getattr(choice.delta, "reasoning_content", None))
+                if text := choice.delta.content:
+                    yield Text(text)
+    except Exception as error:
+        raise translate(error) from error
+    if finish_reason is None or not _was_ended(chunks):
+        raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
+    yield Reply(
+        text="",
+        finish_reason=finish_reason,
+        prompt_tokens=getattr(usage, "prompt_tokens", None),
+        completion_tokens=getattr(usage, "completion_tokens", None),
+        cost=_cost(chunks),
+        reasoned=reasoned,
+    )
+
+
+def _was_ended(chunks: Any) -> bool:
+    """Whether the model's server ended the stream. LiteLLM makes up a "stop" where none came, but keeps the server's
+    own chunks without it.
+    """
+    own = getattr(chunks, "chunks", None)
+    return not isinstance(own, list) or any(choice.finish_reason for chunk in own for choice in chunk.choices)
+
+
+async def _close(chunks: Any) -> None:
+    """End the model's call; LiteLLM's wrapper closes the provider's stream that it holds."""
+    close = getattr(chunks, "aclose", None)
+    if close is not None:
+        with suppress(Exception):  # a stream that was cut cannot always be closed once more
+            await close()
 
 
 def _cost(response: Any) -> float | None:

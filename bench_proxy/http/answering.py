@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -14,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from bench_proxy.bench import Bench, Caller, Panel, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
-from bench_proxy.formats.base import Envelope, Format, Usage
+from bench_proxy.formats.base import Alternative, Envelope, Format, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, read_brief
 from bench_proxy.formats.request import Brief
 from bench_proxy.http.body import Incoming, top_level_model
-from bench_proxy.panel import rendering
+from bench_proxy.panel import rendering, voices
 from bench_proxy.panel.seats import Report, Seating
 
 log = logging.getLogger("bench_proxy")
@@ -123,6 +124,7 @@ class _Reply:
         self._panel = panel
         self._brief = brief
         self._keep_alive = config.timing.keep_alive
+        self._stream_mode = config.collections[brief.collection].stream
         self._verdict_url = verdict_url
         self._response = response
         self._envelope = Envelope(panel.id, brief.model, int(time.time()), brief.include_usage)
@@ -139,8 +141,7 @@ class _Reply:
         except BenchError as error:
             await send_error(self._response, self._format, error, headers)
             return
-        text = rendering.whole(report, self._verdict_url)
-        body = self._format.whole(self._envelope, text, _usage(report), data)
+        body = self._format.whole(self._envelope, self._alternatives(report), _usage(report), data)
         await self._response.whole(200, self._format.content_type, body, headers)
 
     async def _streamed(self) -> None:
@@ -168,12 +169,14 @@ class _Reply:
             await events.aclose()
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
-        format, envelope = self._format, self._envelope
+        format, envelope, voice = self._format, self._envelope, self._voice()
         yield format.begin(envelope)
-        seating = await self._panel.seating
-        yield format.text(envelope, rendering.heading(seating))
-        async for answer in self._panel.answers():
-            yield format.text(envelope, rendering.section(answer))
+        for delta in voice.opening(await self._panel.seating):
+            yield format.text(envelope, delta.text, delta.index)
+        async with aclosing(self._panel.events()) as events:
+            async for event in events:
+                for delta in voice.heard(event):
+                    yield format.text(envelope, delta.text, delta.index)
         report = await self._panel.report
         data = report.as_json(self._verdict_url)
         try:
@@ -181,10 +184,28 @@ class _Reply:
         except BenchError as error:
             yield format.error_event(envelope, error)
             return
-        note = f"{report.note}\n\n" if report.note else ""
-        lost = rendering.partial(seating, report.answers)
-        yield format.text(envelope, lost + note + rendering.closing(self._verdict_url, seating))
-        yield format.end(envelope, _usage(report), data)
+        for delta in voice.closing(report):
+            yield format.text(envelope, delta.text, delta.index)
+        reasons = voices.finishes(report) if self._brief.reply == "choices" else ["stop"]
+        yield format.end(envelope, reasons, _usage(report), data)
+
+    def _voice(self) -> voices.Voice:
+        if self._brief.reply == "choices":
+            return voices.Choices()
+        if self._brief.reply == "merged":
+            return voices.Merged(self._verdict_url)
+        live = (self._brief.stream_mode or self._stream_mode) == "live"
+        return (voices.Floor if live else voices.Sections)(self._verdict_url)
+
+    def _alternatives(self, report: Report) -> list[Alternative]:
+        match self._brief.reply:
+            case "choices":
+                said = [answer.text + voices.choice_remark(answer) for answer in report.answers]
+                return [Alternative(*pair) for pair in zip(said, voices.finishes(report), strict=True)]
+            case "merged":
+                return [Alternative(rendering.merged(report, self._verdict_url))]
+            case _:
+                return [Alternative(rendering.whole(report, self._verdict_url))]
 
 
 async def _serve(bench: Bench, panel: Panel, reply: _Reply, receive: Receive, *, cancel: bool) -> None:
@@ -296,13 +317,13 @@ def _headers(brief: Brief, seating: Seating | None, report: Report | None, panel
     if report is not None:
         headers.append((b"x-bench-partial", b"true" if report.partial else b"false"))
         told = [
-            {"call": a.seat.call, "seat": a.seat.kind, "alias": a.seat.alias, "status": a.status}
+            {"call": a.seat.call, "seat": a.seat.shown_kind, "alias": a.seat.name, "status": a.status}
             for a in report.answers
         ]
     elif seating is not None:
         if seating.skipped:
             headers.append((b"x-bench-partial", b"true"))
-        told = [{"seat": s.kind, "alias": s.alias, "status": "asked"} for s in seating.seats]
+        told = [{"seat": s.shown_kind, "alias": s.name, "status": "asked"} for s in seating.seats]
     else:
         return headers
     headers.append((b"x-bench-seats", _compact(told)))

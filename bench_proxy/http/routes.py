@@ -85,8 +85,13 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate) -> APIRouter
         given: Annotated[GivenVerdict, Body()], who: Annotated[Caller, Depends(caller)]
     ) -> dict[str, Any]:
         said = Verdict(given.call, given.useful, given.note, tuple(given.real), tuple(given.false), given.by)
-        recorded = await bench().judge(said, who)
-        return {"call": given.call, "recorded": recorded, "verdict": given.model_dump(exclude={"call"})}
+        judged = await bench().judge(said, who)
+        return {
+            "call": given.call,
+            "recorded": judged.recorded,
+            "alias": judged.alias,
+            "verdict": given.model_dump(exclude={"call"}),
+        }
 
     @router.post("/pending")
     async def pending(given: Annotated[GivenCalls, Body()], who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ seats = Table(
     Column("shape", String(32), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("alias", String(256), nullable=False),
+    Column("mask", String(8), nullable=False, default=""),  # the letter of a blind panel's seat
     Column("status", String(16), nullable=False),
     Column("late", Boolean, nullable=False),
     Column("seconds", Float, nullable=False),

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine, RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_proxy.bench import Page
+from bench_proxy.bench import Judged, Page
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.ledger.database import migrate, open_engines
 from bench_proxy.ledger.schema import COUNTERS, panels, seats, sums, verdicts
@@ -36,6 +36,8 @@ SHOWN = (
     "finish_reason",
 )
 """The columns of a seat that its JSON shows by their own names."""
+
+MERGING = "merging"
 
 RESERVATION_LOCK = 0x7365617473  # "seats"
 
@@ -101,8 +103,8 @@ class SqlLedger:
         }
         await self._writer.put(lambda connection: connection.execute(panels.insert(), row))
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, *, late: bool) -> None:
-        row = self._seat_row(seating, owner, answer, late=late)
+    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
+        row = self._seat_row(seating, owner, answer, place, late=late)
         if late or answer.status == "late":
             await self._durable(lambda connection: self._write_late(connection, row))
         else:
@@ -115,7 +117,7 @@ class SqlLedger:
             lambda connection: connection.execute(panels.update().where(panels.c.id == panel).values(values))
         )
 
-    async def judge(self, verdict: Verdict, owner: str | None) -> bool:
+    async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         return await self._durable(lambda connection: self._write_verdict(connection, verdict, owner))
 
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
@@ -199,16 +201,18 @@ class SqlLedger:
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, run)
 
-    def _seat_row(self, seating: Seating, owner: str, answer: Answer, *, late: bool) -> dict[str, Any]:
+    def _seat_row(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> dict[str, Any]:
         return {
             "call": answer.seat.call,
             "panel": seating.panel,
-            "number": seating.seats.index(answer.seat),
+            "number": place,
             "at_ms": _now_ms(),
             "owner": owner,
             "collection": seating.collection,
-            "shape": seating.shape,
+            # A merge is another kind of work than the task itself: it has a record of its own.
+            "shape": MERGING if answer.seat.kind == "merger" else seating.shape,
             "kind": answer.seat.kind,
+            "mask": answer.seat.mask,
             "alias": answer.seat.alias,
             "status": answer.status,
             "late": late or answer.status == "late",
@@ -241,7 +245,7 @@ class SqlLedger:
             connection.execute(seats.update().where(seats.c.call == row["call"]).values(values))
             self._count(connection, row, **{COUNTED_AS[row["status"]]: 1})
 
-    def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> bool:
+    def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
         found = sa.select(seats).where(seats.c.call == verdict.call, *_owned(seats, owner))
         seat = connection.execute(found).mappings().first()
         if seat is None:
@@ -258,7 +262,7 @@ class SqlLedger:
             "judged_by": verdict.by,
         }
         if all(seat[name] == value for name, value in said.items()):
-            return False
+            return Judged(recorded=False, alias=seat["alias"])
         now = _now_ms()
         connection.execute(
             verdicts.insert(), {"call": verdict.call, "at_ms": now, "owner": owner or seat["owner"], **said}
@@ -269,7 +273,7 @@ class SqlLedger:
             if judged is not None:
                 change["useful" if judged else "not_useful"] += by
         self._count(connection, dict(seat), **change, last_judged_ms=now)
-        return True
+        return Judged(recorded=True, alias=seat["alias"])
 
     def _count(self, connection: Connection, seat: Mapping[str, Any], **change: int) -> None:
         """Change the sums over everything and those of the seat's collection and key, in the same transaction."""
@@ -315,11 +319,17 @@ def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: boo
 
 
 def _seat_json(seat: RowMapping, *, answer: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"seat": seat["kind"]} | {n: seat[n] for n in SHOWN if seat[n] is not None}
+    hidden = bool(seat["mask"]) and seat["judged_ms"] is None
+    shown: dict[str, Any] = {"seat": "blind" if hidden else seat["kind"]}
+    shown |= {n: seat[n] for n in SHOWN if seat[n] is not None}
+    if hidden:  # what it cost, and what its error says, would name it
+        shown["alias"] = seat["mask"]
+        shown.pop("cost", None)
     if answer and seat["answer"]:
         shown["answer"] = seat["answer"]
     if seat["error"]:
-        shown["error"] = json.loads(seat["error"])
+        error = json.loads(seat["error"])
+        shown["error"] = {**error, "message": error["type"]} if hidden else error
     shown["owed"] = seat["status"] == "ok" and seat["useful"] is None
     if seat["judged_ms"] is not None:
         shown["verdict"] = {

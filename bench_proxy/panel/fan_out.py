@@ -1,20 +1,27 @@
 """Runs the seats of one panel side by side and says when the panel is over."""
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
-from bench_proxy.panel.seats import Answer, Seat, SeatError
+from bench_proxy.panel.seats import Answer, Piece, Seat, SeatError
 from bench_proxy.upstream import Call, Reply, Upstream
 
 MAX_ANSWER = 8 * 1024 * 1024
 """Characters of an answer that are kept; the rest of a runaway answer is cut."""
 
+REPLACED_WITHIN = 2.0
+"""Seconds within which an explorer that fails gives its seat to another."""
+
 Keep = Callable[[Answer, bool], Awaitable[None]]
 """Puts an answer on the record; the flag says that the panel had not waited for it."""
+
+Replace = Callable[[Seat], Awaitable[Seat | None]]
+"""Another explorer for the seat of one that failed at once, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,30 +34,74 @@ class Pace:
     quorum: int = 0
 
 
+@dataclass(slots=True)
+class _Running:
+    """One seat while it runs: what it has said, and whether its answer is being put on the record."""
+
+    seat: Seat
+    began: float
+    replaces: bool = False
+    keeping: bool = False
+    first: float | None = None
+    size: int = 0
+    parts: list[str] = field(default_factory=list)
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    def take(self, text: str) -> str:
+        """Keep a piece; returns what of it fits under the cap."""
+        if self.first is None:
+            self.first = self.seconds()
+        kept = text[: MAX_ANSWER - self.size]
+        self.size += len(kept)
+        self.parts.append(kept)
+        return kept
+
+
 class FanOut:
     """The seats of one panel while they run.
 
     Every seat is a task of its own that ends in an `Answer`, never in an exception. An answer is on the record
     before anyone reads it here. Seats still open when the panel is over are reported `late` and run on until their
-    own limit; `finish` waits for them.
+    own limit; `finish` waits for them. `piecewise` asks the models to stream, so that `events` has their pieces.
     """
 
-    def __init__(self, upstream: Upstream, request: ChatRequest, pace: Pace, keep: Keep, tags: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        request: ChatRequest,
+        pace: Pace,
+        keep: Keep,
+        *,
+        replace: Replace | None = None,
+        tags: tuple[str, ...] = (),
+        piecewise: bool = False,
+    ) -> None:
         self._upstream = upstream
         self._request = request
         self._pace = pace
         self._keep = keep
+        self._replace = replace
         self._tags = tags
+        self._piecewise = piecewise
         self._started = time.monotonic()
-        self._open: dict[asyncio.Task[None], Seat] = {}
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], _Running] = {}
         self._answers: dict[str, Answer] = {}
-        self._told: asyncio.Queue[Answer | None] = asyncio.Queue()
+        self._told: asyncio.Queue[Piece | Answer | None] = asyncio.Queue()
+        self._heard = True
         self._over = False
+        # Who asks about quotas may well be answered with a sentence about quotas.
+        self._spots_notices = not QUOTA_TALK.search(request.asked())
 
-    def start(self, seat: Seat) -> None:
-        task = asyncio.create_task(self._run(seat), name=f"seat {seat.call}")
-        self._open[task] = seat
+    def start(self, seat: Seat, *, replaces: bool = False) -> None:
+        running = _Running(seat, time.monotonic(), replaces)
+        task = asyncio.create_task(self._run(running), name=f"seat {seat.call}")
+        self._open[task] = running
         task.add_done_callback(lambda done: self._open.pop(done, None))
 
     async def until_over(self) -> list[Answer]:
@@ -67,26 +118,35 @@ class FanOut:
             if now >= ends:
                 break
             await asyncio.wait(self._open, timeout=ends - now, return_when=asyncio.FIRST_COMPLETED)
-        if self._keeping:  # these have answered; only their place on the record is still being written
-            await asyncio.wait(self._keeping)
+        # These have answered; only their place on the record is still being written.
+        if keeping := [task for task, running in self._open.items() if running.keeping]:
+            await asyncio.wait(keeping)
         self._over = True
-        for seat in list(self._open.values()):
-            await self._report(Answer(seat, "late", seconds=time.monotonic() - self._started))
+        for running in list(self._open.values()):
+            late = Answer(running.seat, "late", running.seconds(), text=running.text, first_token_seconds=running.first)
+            await self._report(late)
         self.close()
         return list(self._answers.values())
 
     def close(self) -> None:
-        """End `answers`: nothing more will be told."""
+        """End `events`: nothing more will be told."""
         self._told.put_nowait(None)
 
-    async def answers(self) -> AsyncIterator[Answer]:
-        """Each answer once it is on the record, until the panel is over. For one reader."""
-        while (answer := await self._told.get()) is not None:
-            yield answer
+    async def events(self) -> AsyncGenerator[Piece | Answer, None]:
+        """Pieces as they come and each answer once it is on the record, until the panel is over. For one reader.
+
+        What waits here is bounded by what the answers may hold; a reader that leaves costs nothing more.
+        """
+        try:
+            while (event := await self._told.get()) is not None:
+                yield event
+        finally:
+            self._heard = False
+            self._told = asyncio.Queue()
 
     async def finish(self) -> None:
         """Wait for the late seats; each ends by its own limit."""
-        if self._open:
+        while self._open:
             await asyncio.wait(self._open)
 
     async def cancel(self) -> None:
@@ -95,62 +155,116 @@ class FanOut:
             task.cancel()
         await self.finish()
 
-    async def _run(self, seat: Seat) -> None:
-        began = time.monotonic()
+    async def _run(self, running: _Running) -> None:
         try:
-            async with asyncio.timeout(self._pace.seat_timeout):
-                call = Call(
-                    seat.alias, self._request, self._pace.seat_timeout, (*self._tags, f"bench-call:{seat.call}")
-                )
-                reply = await self._upstream.complete(call)
-            answer = _answer(seat, reply, time.monotonic() - began)
-        except TimeoutError:
-            message = f"no answer within {self._pace.seat_timeout:g} seconds"
-            answer = _failed(seat, UpstreamError("timeout", 504, message), time.monotonic() - began)
-        except UpstreamError as error:
-            answer = _failed(seat, error, time.monotonic() - began)
+            answer = await self._ask(running)
         except asyncio.CancelledError:
             stopped = UpstreamError("cancelled", 499, "stopped because the caller hung up or the proxy is stopping")
-            await self._report(_failed(seat, stopped, time.monotonic() - began))
+            await self._report(_failed(running, stopped))
             raise
-        except Exception as error:  # noqa: BLE001  a fault of ours in one seat must not take the others with it
-            message = f"{type(error).__name__} inside bench-proxy"
-            answer = _failed(seat, UpstreamError("server_error", 500, message), time.monotonic() - began)
-        if (task := asyncio.current_task()) is not None:
-            self._keeping.add(task)
-            task.add_done_callback(self._keeping.discard)
+        running.keeping = True
         await self._report(answer)
+        if self._replace is not None and self._gives_way(running, answer):
+            another = await self._replace(running.seat)
+            if another is not None and not self._over:
+                self.start(another, replaces=True)
+
+    async def _ask(self, running: _Running) -> Answer:
+        seat, limit = running.seat, self._pace.seat_timeout
+        call = Call(seat.alias, self._request, limit, (*self._tags, f"bench-call:{seat.call}"))
+        try:
+            async with asyncio.timeout(limit):
+                if self._piecewise:
+                    reply = await self._listen(call, running)
+                else:
+                    reply = await self._upstream.complete(call)
+        except TimeoutError:
+            return _failed(running, UpstreamError("timeout", 504, f"no whole answer within {limit:g} seconds"))
+        except UpstreamError as error:
+            return _failed(running, error)
+        except Exception as error:  # noqa: BLE001  a fault of ours in one seat must not take the others with it
+            return _failed(running, UpstreamError("server_error", 500, f"{type(error).__name__} inside bench-proxy"))
+        answer = _answer(running, reply)
+        if self._spots_notices and len(answer.text) <= LONGEST_NOTICE and QUOTA_NOTICE.search(answer.text):
+            notice = SeatError(429, "rate_limit", "the answer is a notice about a quota")
+            return replace(answer, status="error", error=notice)
+        return answer
+
+    async def _listen(self, call: Call, running: _Running) -> Reply:
+        async with self._upstream.stream(call) as events:
+            async for event in events:
+                if isinstance(event, Reply):
+                    return replace(event, text=running.text)
+                self._tell(Piece(running.seat, running.take(event.text)))
+                if running.size >= MAX_ANSWER:
+                    return Reply(running.text, finish_reason="length")
+        raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
 
     async def _report(self, answer: Answer) -> None:
         late = self._over and answer.status != "late"
         await self._keep(answer, late)
         if not late:
             self._answers[answer.seat.call] = answer
-            self._told.put_nowait(answer)
+            self._tell(answer)
+
+    def _tell(self, event: Piece | Answer) -> None:
+        if self._heard and not (self._over and isinstance(event, Piece)):
+            self._told.put_nowait(event)
+
+    def _gives_way(self, running: _Running, answer: Answer) -> bool:
+        """An explorer that failed at once while members still work; the one that takes its place does not again."""
+        return (
+            running.seat.kind == "explorer"
+            and not running.replaces
+            and answer.status in {"error", "empty"}
+            and answer.seconds < REPLACED_WITHIN
+            and not self._over
+            and any(other.seat.kind != "explorer" and not other.keeping for other in self._open.values())
+        )
 
     def _count_ok(self) -> int:
         return sum(a.status == "ok" for a in self._answers.values())
 
     def _explorers_alone(self) -> bool:
         """Whether only explorers are still open beside seats that were worth waiting for."""
-        open_kinds = {seat.kind for seat in self._open.values()}
+        open_kinds = {running.seat.kind for running in self._open.values()}
         return open_kinds == {"explorer"} and any(a.seat.kind != "explorer" for a in self._answers.values())
 
 
-def _answer(seat: Seat, reply: Reply, seconds: float) -> Answer:
+QUOTA_NOTICE = re.compile(
+    r"(?:rate[ -]?limit|quota|credits?|usage limit|requests? limit)\b.{0,60}\b(?:exceeded|reached|exhausted|hit)|"
+    r"(?:exceeded|reached|exhausted|hit|out of|insufficient)\b.{0,60}\b(?:rate[ -]?limit|quota|credits?|usage limit)|"
+    r"too many requests",
+    re.IGNORECASE | re.DOTALL,
+)
+QUOTA_TALK = re.compile(r"quota|limit|credit|429|too many requests|billing", re.IGNORECASE)
+LONGEST_NOTICE = 300
+"""Characters; a longer text that speaks of quotas is an answer about quotas."""
+
+
+def _answer(running: _Running, reply: Reply) -> Answer:
     """Text is an answer, also when it was cut by length; none is `empty`, only reasoning included."""
-    answer = Answer(
-        seat,
-        "ok" if reply.text.strip() else "empty",
-        seconds,
-        text=reply.text[:MAX_ANSWER],
+    text = reply.text[:MAX_ANSWER]
+    return Answer(
+        running.seat,
+        "ok" if text.strip() else "empty",
+        running.seconds(),
+        text=text if text.strip() else "",
+        first_token_seconds=running.first,
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
         cost=reply.cost,
         finish_reason=reply.finish_reason,
     )
-    return replace(answer, text="") if answer.status == "empty" else answer
 
 
-def _failed(seat: Seat, error: UpstreamError, seconds: float) -> Answer:
-    return Answer(seat, "error", seconds, error=SeatError(error.status, error.kind, error.message, error.retry_after))
+def _failed(running: _Running, error: UpstreamError) -> Answer:
+    """What was said before it failed is kept."""
+    return Answer(
+        running.seat,
+        "error",
+        running.seconds(),
+        text=running.text,
+        first_token_seconds=running.first,
+        error=SeatError(error.status, error.kind, error.message, error.retry_after),
+    )

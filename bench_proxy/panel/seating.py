@@ -12,11 +12,42 @@ from bench_proxy.ids import call_id
 from bench_proxy.panel.seats import Seat, SeatKind, Skipped
 
 
+class Numbering:
+    """Hands out the seats of one panel with their call ids; a blind panel's say nothing of who sits where."""
+
+    def __init__(self, panel: str, rng: random.Random | None = None, *, blind: bool = False, most: int = 0) -> None:
+        self.panel = panel
+        self._given: dict[str, int] = {}
+        self._order = list(range(1, most + 1)) if blind else []
+        self._most = most
+        self._blind = blind
+        (rng or random).shuffle(self._order)
+
+    def seat(self, kind: SeatKind, alias: str) -> Seat:
+        if self._blind and kind != "merger":
+            self._most += not self._order
+            number = self._order.pop() if self._order else self._most
+            return Seat(call_id(self.panel, "blind", number), kind, alias, mask=letters(number))
+        number = self._given[kind] = self._given.get(kind, 0) + 1
+        return Seat(call_id(self.panel, kind, number), kind, alias)
+
+
+def letters(number: int) -> str:
+    """1 → A, 26 → Z, 27 → AA."""
+    name = ""
+    while number:
+        number, rest = divmod(number - 1, 26)
+        name = chr(ord("A") + rest) + name
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A panel before its explorers are known: `open_seats` of them are to be chosen among `candidates`."""
+    """A panel before its explorers are known: `open_seats` of them are to be chosen among `candidates`.
 
-    panel: str
+    `shape` is empty while it is still to be decided; what may explore on it is then narrowed by `for_shape`.
+    """
+
     shape: str
     shape_by: str
     seats: tuple[Seat, ...]
@@ -25,7 +56,9 @@ class Plan:
     candidates: tuple[Model, ...]
 
 
-def plan(panel: str, brief: Brief, config: Config, catalog: Catalog, *, images: bool, allowed: Collection[str]) -> Plan:
+def plan(
+    numbering: Numbering, brief: Brief, config: Config, catalog: Catalog, *, images: bool, allowed: Collection[str]
+) -> Plan:
     """Seat the members and the guests, and say which models may explore.
 
     `allowed` are the guests that the caller's key may call. Raises InvalidRequest for a guest that does not exist
@@ -33,7 +66,7 @@ def plan(panel: str, brief: Brief, config: Config, catalog: Catalog, *, images: 
     """
     collection = config.collections[brief.collection]
     shape, shape_by = shape_of(brief, config, images=images)
-    table = _Table(panel, catalog, images=images)
+    table = _Table(numbering, catalog, images=images)
     for alias in dict.fromkeys(collection.members):
         table.seat("member", alias)
     members = len(table.seats)
@@ -51,23 +84,28 @@ def plan(panel: str, brief: Brief, config: Config, catalog: Catalog, *, images: 
             table.seat("guest", alias)
     guests = len(table.seats) - members
     open_seats = max(0, wanted - guests)
-    candidates = tuple(
-        m for m in catalog if m.role in config.all_shapes[shape] and may_explore(m, table.families, images=images)
-    )
+    candidates = tuple(m for m in catalog if may_explore(m, table.families, images=images))
+    if shape:
+        candidates = for_shape(candidates, config.all_shapes[shape])
     if not table.seats and not (open_seats and candidates):
         raise _nobody(brief.collection, table.skipped, images=images)
-    return Plan(
-        panel, shape, shape_by, tuple(table.seats), tuple(table.skipped), open_seats if candidates else 0, candidates
-    )
+    return Plan(shape, shape_by, tuple(table.seats), tuple(table.skipped), open_seats if candidates else 0, candidates)
 
 
 def shape_of(brief: Brief, config: Config, *, images: bool) -> tuple[str, str]:
-    """The kind of task and who said so."""
+    """The kind of task and who said so; empty when a decision model is to say."""
     if brief.shape:
         return brief.shape, "request"
     if own := config.collections[brief.collection].shape:
         return own, "collection"
-    return ("vision" if images else "general"), "default"
+    if images:
+        return "vision", "default"
+    return ("", "") if config.decision_model else ("general", "default")
+
+
+def for_shape(candidates: Iterable[Model], roles: Collection[str]) -> tuple[Model, ...]:
+    """Those whose role the shape admits."""
+    return tuple(m for m in candidates if m.role in roles)
 
 
 def may_explore(model: Model, families: Collection[str], *, images: bool) -> bool:
@@ -98,21 +136,16 @@ def stalest(
     return list(chosen.values())
 
 
-def explorer_seats(panel: str, chosen: Sequence[Model]) -> tuple[Seat, ...]:
-    return tuple(Seat(call_id(panel, "explorer", n), "explorer", m.alias) for n, m in enumerate(chosen, 1))
-
-
 class _Table:
     """The seats taken so far, and the families that may not sit again."""
 
-    def __init__(self, panel: str, catalog: Catalog, *, images: bool) -> None:
+    def __init__(self, numbering: Numbering, catalog: Catalog, *, images: bool) -> None:
         self.seats: list[Seat] = []
         self.skipped: list[Skipped] = []
         self.families: dict[str, str] = {}
-        self._panel = panel
+        self._numbering = numbering
         self._catalog = catalog
         self._images = images
-        self._numbers: dict[str, int] = {}
 
     def seat(self, kind: SeatKind, alias: str) -> None:
         model = self._catalog.get(alias)
@@ -120,8 +153,7 @@ class _Table:
             self.skip(kind, alias, why)
             return
         self.families[model.family] = alias
-        number = self._numbers[kind] = self._numbers.get(kind, 0) + 1
-        self.seats.append(Seat(call_id(self._panel, kind, number), kind, alias))
+        self.seats.append(self._numbering.seat(kind, alias))
 
     def skip(self, kind: SeatKind, alias: str, why: str) -> None:
         self.skipped.append(Skipped(kind, alias, why))

@@ -1,7 +1,7 @@
 """The words of a panel: its seats, what became of each, and why others did not sit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bench_proxy.config import ReplyMode
@@ -12,14 +12,38 @@ Status = Literal["ok", "empty", "error", "late"]
 
 @dataclass(frozen=True, slots=True)
 class Seat:
+    """One model's place on a panel. `mask` is the letter that a blind panel shows instead of the model's name."""
+
     call: str
     kind: SeatKind
     alias: str
+    mask: str = ""
 
     @property
-    def label(self) -> str:
-        """`Member 1`, from the call id, so that text and ids agree."""
-        return self.kind.capitalize() + " " + self.call.rpartition(self.kind)[2] if self.kind != "merger" else "Merger"
+    def name(self) -> str:
+        """What the caller may know of the model."""
+        return self.mask or self.alias
+
+    @property
+    def shown_kind(self) -> str:
+        """A member is asked on every panel: a blind one that told members from explorers would name them."""
+        return "blind" if self.mask else self.kind
+
+    @property
+    def title(self) -> str:
+        """`Member 1: gpt`, numbered as in the call id, so that text and ids agree."""
+        if self.mask:
+            return f"Seat {self.mask}"
+        number = self.call.rpartition(self.kind)[2]
+        return f"{self.kind.capitalize()}{' ' + number if number else ''}: {self.alias}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of a seat's text, as the model said it."""
+
+    seat: Seat
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +76,26 @@ class Answer:
         """The seat in the `bench` object; what is not known is left out."""
         known = {
             "call": self.seat.call,
-            "seat": self.seat.kind,
-            "alias": self.seat.alias,
+            "seat": self.seat.shown_kind,
+            "alias": self.seat.name,
             "status": self.status,
             "seconds": round(self.seconds, 3),
             "first_token_seconds": None if self.first_token_seconds is None else round(self.first_token_seconds, 3),
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
-            "cost": self.cost,
+            # What an answer cost tells who gave it.
+            "cost": None if self.seat.mask else self.cost,
             "finish_reason": self.finish_reason,
             "answer": self.text or None,
-            "error": self.error.as_json() if self.error else None,
+            "error": self._shown_error(),
         }
         return {name: value for name, value in known.items() if value is not None}
+
+    def _shown_error(self) -> dict[str, Any] | None:
+        """A model's own error message often names it."""
+        if self.error is None:
+            return None
+        return replace(self.error, message=self.error.type).as_json() if self.seat.mask else self.error.as_json()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,36 +123,49 @@ class Seating:
     seats: tuple[Seat, ...]
     skipped: tuple[Skipped, ...]
 
+    @property
+    def blind(self) -> bool:
+        return any(seat.mask for seat in self.seats)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A panel that is over: the answers in seat order and what they cost together."""
+    """A panel that is over: the answers in seat order, who merged them, and what all cost together.
+
+    `merged` is the one answer of a merged reply, None when it has to be every answer after all.
+    """
 
     seating: Seating
     answers: tuple[Answer, ...]
     seconds: float
     note: str = ""
+    merger: Answer | None = None
+    merged: str | None = None
 
     @property
     def partial(self) -> bool:
         return bool(self.seating.skipped) or any(a.status != "ok" for a in self.answers)
 
     @property
-    def answered(self) -> bool:
-        return any(a.status == "ok" for a in self.answers)
+    def ok(self) -> list[Answer]:
+        return [a for a in self.answers if a.status == "ok"]
+
+    @property
+    def _all(self) -> tuple[Answer, ...]:
+        return self.answers if self.merger is None else (*self.answers, self.merger)
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(a.prompt_tokens or 0 for a in self.answers)
+        return sum(a.prompt_tokens or 0 for a in self._all)
 
     @property
     def completion_tokens(self) -> int:
-        return sum(a.completion_tokens or 0 for a in self.answers)
+        return sum(a.completion_tokens or 0 for a in self._all)
 
     @property
     def cost(self) -> float | None:
         """US dollars over the seats whose cost is known; None when none is."""
-        known = [a.cost for a in self.answers if a.cost is not None]
+        known = [a.cost for a in self._all if a.cost is not None]
         return round(sum(known), 10) if known else None
 
     def as_json(self, verdict_url: str) -> Mapping[str, Any]:
@@ -137,6 +181,8 @@ class Report:
             "seats": [a.as_json() for a in self.answers],
             "skipped": [s.as_json() for s in seating.skipped],
         }
+        if self.merger is not None:
+            data["merger"] = self.merger.as_json()
         if self.note:
             data["note"] = self.note
         if self.cost is not None:

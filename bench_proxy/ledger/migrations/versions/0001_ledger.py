@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.Column("shape", SHORT, nullable=False),
         sa.Column("kind", sa.String(16), nullable=False),
         sa.Column("alias", NAME, nullable=False),
+        sa.Column("mask", sa.String(8), nullable=False),
         sa.Column("status", sa.String(16), nullable=False),
         sa.Column("late", sa.Boolean, nullable=False),
         sa.Column("seconds", sa.Float, nullable=False),
