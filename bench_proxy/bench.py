@@ -11,15 +11,20 @@ from typing import Any, Protocol
 
 from bench_proxy.catalog import Catalog, Model
 from bench_proxy.config import Config
+from bench_proxy.cooling import Cooling
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound, Overloaded, PanelFailed
+from bench_proxy.facts import Facts, Learned, saw
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.ids import panel_id
+from bench_proxy.marks import Pick
 from bench_proxy.panel.fan_out import FanOut, Pace
 from bench_proxy.panel.merging import candidates, merge_request
 from bench_proxy.panel.refusals import refuse
 from bench_proxy.panel.seating import Numbering, Plan, for_shape, plan, stalest
 from bench_proxy.panel.seats import Answer, Piece, Report, Seat, Seating
-from bench_proxy.records import Record, Verdict
+from bench_proxy.ratings import Wins
+from bench_proxy.records import Record, Verdict, rated
+from bench_proxy.size import size
 from bench_proxy.upstream import Upstream
 
 log = logging.getLogger("bench_proxy")
@@ -32,6 +37,9 @@ SERVED_MODES = ("all", "merged", "choices")
 
 SURE = 0.6
 """The confidence from which a decision model's choice counts."""
+
+UNDECIDED = ("general", "default")
+"""The shape, and who said so, when nobody did."""
 
 SHAPE_MEANINGS = {
     "general": "a question or task of no special kind",
@@ -66,10 +74,25 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict that is on the record: whether this request put it there, and whose answer it is about."""
+    """A verdict that is on the record: whether this request put it there, and whose answer it is about.
+
+    A blind panel's seat has its letter for an alias until it was judged.
+    """
 
     recorded: bool
     alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A pick that is on the record: whether this request put it there, whose answer was picked, and over which.
+
+    `alias` is None where no answer is picked; `over` has the alias of each call.
+    """
+
+    recorded: bool
+    alias: str | None
+    over: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +131,19 @@ class Ledger(Protocol):
         """Returns once it is durable. Raises NotFound, InvalidRequest, LedgerUnavailable."""
         ...
 
+    async def pick(self, pick: Pick, owner: str | None) -> Picked:
+        """Returns once it is durable. Raises NotFound, InvalidRequest, LedgerUnavailable."""
+        ...
+
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]: ...
 
-    async def record(self, collection: str | None, owner: str | None) -> list[Record]: ...
+    async def record(self, collection: str | None, owner: str | None) -> list[Record]:
+        """One line a model and shape, without ratings."""
+        ...
+
+    async def wins(self, collection: str | None, owner: str | None) -> Mapping[str, Wins]:
+        """How often which model was useful on a panel where which other one was not, or not preferred; by shape."""
+        ...
 
     async def panels(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Page: ...
 
@@ -146,6 +179,7 @@ class Panel:
         self._pace = pace(brief, config)
         self._left: list[Model] = []
         self._added: list[Seat] = []
+        self._replacing = asyncio.Lock()
         self._stages: asyncio.Queue[FanOut | None] = asyncio.Queue()
         self._fan_out = self._stage(request, piecewise=_told_piecewise(brief, config))
 
@@ -181,10 +215,10 @@ class Panel:
             await self._fan_out.finish()
         finally:
             self._stages.put_nowait(None)
-            await self._fan_out.cancel()
+            # First, since a seat that is stopped waits for the seating to be put on the record.
             for future in (self.seating, self.report):
-                if not future.done():
-                    future.cancel()
+                future.cancel()
+            await self._fan_out.cancel()
 
     def _stage(self, request: ChatRequest, *, piecewise: bool) -> FanOut:
         stage = FanOut(
@@ -192,7 +226,8 @@ class Panel:
             request,
             self._pace,
             self._keep,
-            replace=self._replace,
+            # A blind seat that came later than the others would be known for an explorer.
+            replace=None if self.brief.blind else self._replace,
             tags=(f"bench-panel:{self.id}", f"bench-collection:{self.brief.collection}"),
             piecewise=piecewise,
         )
@@ -201,9 +236,7 @@ class Panel:
 
     async def _seat(self) -> Seating:
         planned, brief = self._plan, self.brief
-        shape, shape_by = planned.shape, planned.shape_by
-        if not shape:
-            shape, shape_by = await self._bench.decide_shape(self._request, self._config, asked=planned.open_seats > 0)
+        shape, shape_by = (planned.shape, planned.shape_by) if planned.shape else await self._decide_shape()
         candidates = for_shape(planned.candidates, self._config.all_shapes[shape])
         chosen = await self._bench.choose_explorers(self.id, shape, candidates, planned.open_seats)
         taken = {m.alias for m in chosen} | {m.family for m in chosen}
@@ -222,13 +255,28 @@ class Panel:
         await self._try(self._bench.ledger.opened(seating, self._owner, asked, int(time.time() * 1000)))
         return seating
 
+    async def _decide_shape(self) -> tuple[str, str]:
+        """Members are at work meanwhile. A decision that is not there when they are done is not waited for."""
+        asked = self._plan.open_seats > 0
+        deciding = asyncio.create_task(self._bench.decide_shape(self._request, self._config, asked=asked))
+        answered = asyncio.create_task(self._fan_out.until_answered())
+        try:
+            waited = [deciding, answered] if self._plan.seats else [deciding]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            return deciding.result() if deciding.done() else UNDECIDED
+        finally:
+            for task in (deciding, answered):
+                task.cancel()
+            await asyncio.wait([deciding, answered])
+
     async def _replace(self, failed: Seat) -> Seat | None:
         """Another explorer in the place of one that failed at once. Both stay on the panel, named."""
         seating = await asyncio.shield(self.seating)
-        chosen = await self._bench.choose_explorers(self.id, seating.shape, self._left, 1)
-        if not chosen:
-            return None
-        self._left = [m for m in self._left if m.family != chosen[0].family]
+        async with self._replacing:  # two that fail at the same time are replaced by two
+            chosen = await self._bench.choose_explorers(self.id, seating.shape, self._left, 1)
+            if not chosen:
+                return None
+            self._left = [m for m in self._left if m.family != chosen[0].family]
         log.info("panel %s: %s takes the seat of %s", self.id, chosen[0].alias, failed.alias)
         self._added.append(self._numbering.seat("explorer", chosen[0].alias))
         return self._added[-1]
@@ -241,17 +289,20 @@ class Panel:
                 report, merged=only, note="Only one seat answered: its answer stands as it is." if only else ""
             )
         failed: list[str] = []
-        for alias in await self._bench.mergers(report, self._config):
-            answer = await self._ask_merger(merge_request(self._request, report.ok), alias)
-            note = f"{' and '.join(failed)} could not merge." if failed else ""
+        request = merge_request(self._request, report.ok)
+        for alias in await self._bench.mergers(report, self._config, request):
+            answer = await self._ask_merger(request, alias)
+            report = replace(report, merger=answer)
             if answer.status == "ok":
-                return replace(report, merger=answer, merged=answer.text, note=note)
+                note = f"{' and '.join(failed)} could not merge." if failed else ""
+                return replace(report, merged=answer.text, note=note)
             why = f" ({answer.error.status} {answer.error.type})" if answer.error else f" ({answer.status})"
             failed.append(f"{alias}{why}")
-            if answer.text:  # its words have left: another merger would say something else
+            if self.brief.stream and answer.text.strip():  # its words have left: another would say something else
                 note = f"{alias} broke off{why}; the seats' own answers are on the record."
-                return replace(report, merger=answer, merged=answer.text, note=note)
-        return replace(report, note=f"Not merged: {' and '.join(failed)} failed. These are the answers.")
+                return replace(report, merged=answer.text, note=note)
+        who = f"{' and '.join(failed)} failed" if failed else "no model that may merge can take the answers"
+        return replace(report, note=f"Not merged: {who}. These are the answers.")
 
     async def _ask_merger(self, request: ChatRequest, alias: str) -> Answer:
         seat = self._numbering.seat("merger", alias)
@@ -264,9 +315,11 @@ class Panel:
             await stage.cancel()
 
     async def _keep(self, answer: Answer, late: bool) -> None:
+        self._bench.note(answer, self._request)
         # A member can answer before the explorers are seated; its row needs the seating.
         seating = await asyncio.shield(self.seating)
-        place = seating.seats.index(answer.seat) if answer.seat in seating.seats else len(seating.seats)
+        seats = (*seating.seats, *self._added)
+        place = seats.index(answer.seat) if answer.seat in seats else len(seats)
         await self._try(self._bench.ledger.answered(seating, self._owner, answer, place, late=late))
 
     async def _try(self, writing: Awaitable[None]) -> None:
@@ -300,9 +353,13 @@ class Bench:
         catalog: Callable[[], Catalog],
         decider: Decider,
         rng: random.Random | None = None,
+        cooling: Cooling | None = None,
+        facts: Facts | None = None,
     ) -> None:
         self.upstream = upstream
         self.ledger = ledger
+        self.cooling = cooling or Cooling()
+        self.facts = facts or Facts()
         self._config = config
         self._catalog = catalog
         self._decider = decider
@@ -318,26 +375,42 @@ class Bench:
         return self._catalog()
 
     async def ask(self, brief: Brief, request: ChatRequest, caller: Caller, config: Config) -> Panel:
-        """Accept or refuse a panel; an accepted one runs when `run` is awaited. `config` is what the brief was read by.
+        """Accept or refuse a panel; an accepted one runs from `start` on. `config` is what the brief was read by.
 
-        Raises InvalidRequest for what cannot be honoured, Overloaded above `limits.concurrent_panels`, NobodyCanSit.
+        Raises InvalidRequest for what cannot be honoured, Overloaded above `limits.concurrent_panels`,
+        PromptTooLarge for a member, NobodyCanSit.
         """
         _refuse_unserved(brief)
         refuse(request)
+        allowed = await caller.allowed(brief.guests) if brief.guests else []
+        numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)
+        planned = plan(
+            numbering,
+            brief,
+            config,
+            self.catalog,
+            images=request.has_images,
+            tokens=size(request.messages, request.settings).tokens,
+            cooling=self.cooling.left(),
+            allowed=allowed,
+        )
         limit = config.limits.concurrent_panels
         if limit and self._running >= limit:
             raise Overloaded(f"{limit} panels are running, as many as limits.concurrent_panels allows", retry_after=1)
-        allowed = await caller.allowed(brief.guests) if brief.guests else []
-        numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)
-        planned = plan(numbering, brief, config, self.catalog, images=request.has_images, allowed=allowed)
         return Panel(self, config, brief, request, caller.owner, planned, numbering)
 
-    async def run(self, panel: Panel) -> None:
+    def start(self, panel: Panel) -> asyncio.Task[None]:
+        """Let an accepted panel run; it counts as running from now on, until the last of its late seats is done.
+
+        Called at once after `ask`: nothing comes between the two, so that no two panels take the same place.
+        """
         self._running += 1
-        try:
-            await panel.run()
-        finally:
-            self._running -= 1
+        running = asyncio.create_task(panel.run(), name=f"panel {panel.id}")
+        running.add_done_callback(self._ended)
+        return running
+
+    def _ended(self, _running: asyncio.Task[None]) -> None:
+        self._running -= 1
 
     async def decide_shape(self, request: ChatRequest, config: Config, *, asked: bool) -> tuple[str, str]:
         """The kind of task, by the decision model when an explorer depends on it (`asked`), and who said so."""
@@ -346,11 +419,12 @@ class Bench:
             decided = await self._decider.decide(config.decision_model, request.asked(), options)
             if decided is not None and decided.confidence >= SURE:
                 return decided.option, f"decision model {config.decision_model} {decided.confidence:.2f}"
-        return "general", "default"
+        return UNDECIDED
 
     async def choose_explorers(self, panel: str, shape: str, candidates: Sequence[Model], count: int) -> list[Model]:
         """The stalest candidates, reserved in the ledger; drawn at random when it does not answer in time."""
-        models = {m.alias: m for m in candidates}
+        cooling = self.cooling.left()  # anew: a panel chooses once more when an explorer has failed
+        models = {m.alias: m for m in candidates if m.alias not in cooling}
         if not count or not models:
             return []
 
@@ -365,7 +439,7 @@ class Bench:
             aliases = choose({})
         return [models[alias] for alias in aliases]
 
-    async def mergers(self, report: Report, config: Config) -> list[str]:
+    async def mergers(self, report: Report, config: Config, request: ChatRequest) -> list[str]:
         """Who is asked to merge, in order; by the configuration alone when the ledger cannot be read."""
         collection = config.collections[report.seating.collection]
         try:
@@ -373,17 +447,48 @@ class Bench:
         except LedgerUnavailable:
             lines = []
         records = {r.sums.alias: r for r in lines if r.sums.shape == report.seating.shape}
-        return candidates(collection, records, self.catalog, report.ok)
+        tokens = size(request.messages, request.settings).tokens
+        return candidates(collection, records, self.catalog, report.ok, tokens=tokens)
+
+    def models(self) -> list[Model]:
+        """What LiteLLM serves, and the members that it serves only by a wildcard."""
+        catalog = self.catalog
+        members = {alias for collection in self.config.collections.values() for alias in collection.members}
+        return [*catalog, *(catalog.get(alias) for alias in sorted(members - catalog.aliases))]
+
+    def note(self, answer: Answer, request: ChatRequest) -> None:
+        """What an answer tells of its model: whether it works, and what can be learned of it. Waits for nothing."""
+        alias, error = answer.seat.alias, answer.error
+        if error is not None:
+            self.cooling.failed(alias, error.type, seconds=answer.seconds, retry_after=error.retry_after)
+        elif answer.status != "late":
+            self.cooling.worked(alias)
+        news = Learned(
+            context_window=error.context_window if error is not None else None,
+            vision=True if _saw(answer, request) else None,
+        )
+        if news != Learned():
+            self.learn(alias, news)
+
+    def learn(self, alias: str, news: Learned) -> None:
+        """What an answer showed of a model as it is served now. Waits for nothing."""
+        self.facts.learn(alias, self.catalog.get(alias).served, news)
 
     async def judge(self, verdict: Verdict, caller: Caller) -> Judged:
         """Put a verdict on the record, if it is not there already."""
         return await self.ledger.judge(verdict, _scope(caller))
 
+    async def pick(self, pick: Pick, caller: Caller) -> Picked:
+        """Put on the record which answer of a panel was the useful one, if it is not there already."""
+        return await self.ledger.pick(pick, _scope(caller))
+
     async def owed(self, calls: Sequence[str], caller: Caller) -> list[str]:
         return await self.ledger.owed(calls, _scope(caller))
 
     async def record(self, collection: str | None, caller: Caller) -> list[Record]:
-        return await self.ledger.record(collection, _scope(caller))
+        lines = await self.ledger.record(collection, _scope(caller))
+        wins = await self.ledger.wins(collection, _scope(caller))
+        return await asyncio.to_thread(rated, lines, wins) if wins else lines
 
     async def panels(self, limit: int, cursor: str | None, collection: str | None, caller: Caller) -> Page:
         return await self.ledger.panels(limit, cursor, collection, _scope(caller))
@@ -419,7 +524,7 @@ def check_answered(report: Report, brief: Brief, data: Mapping[str, Any]) -> Non
 def _status_of_failure(report: Report) -> tuple[int, int | None]:
     """429 when every failure was a rate limit, 413 the context window, 504 time; else 502."""
     kinds = {a.error.type if a.error else a.status for a in report.answers}
-    if kinds == {"rate_limit"}:
+    if kinds and kinds <= {"rate_limit", "cooling"}:
         waits = [a.error.retry_after for a in report.answers if a.error and a.error.retry_after]
         return 429, max(1, round(min(waits, default=60)))
     if kinds == {"context_window"}:
@@ -440,6 +545,13 @@ def _refuse_unserved(brief: Brief) -> None:
         raise InvalidRequest(
             f'reply mode "{brief.reply}" is not answered yet; ask bench/{brief.collection}:all', param="bench.reply"
         )
+
+
+def _saw(answer: Answer, request: ChatRequest) -> bool:
+    if answer.status != "ok" or answer.seat.kind == "merger" or not request.has_images:
+        return False
+    measured = size(request.messages, request.settings)
+    return saw(answer.prompt_tokens, measured.text, measured.images)
 
 
 def _scope(caller: Caller) -> str | None:

@@ -40,6 +40,8 @@ NAMED = (
     ("shapes", SHAPE_NAME, "a shape's name is 1 to 32 of a-z, 0-9 and -, starting with a letter"),
 )
 MODEL_PREFIX = "bench/"
+OTHERS_NAMES = ("replicate", "clarifai")
+"""LiteLLM gives a model with one of these words in its name to that provider, whatever stands in front of it."""
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -165,31 +167,65 @@ class Source:
 
 
 def load(
-    litellm_file: Path, *, override: Path | None = None, models: Collection[str] | None = None
+    litellm_file: Path,
+    *,
+    override: Path | None = None,
+    models: Collection[str] | None = None,
+    panels: Collection[str] = (),
 ) -> tuple[Config, Source]:
     """Read and check the block.
 
-    `override` is `BENCH_CONFIG`'s file. `models` are the names that LiteLLM serves now; without it they are read
-    from the file, as they are before LiteLLM has started. Raises ConfigError with every fault.
+    `override` is `BENCH_CONFIG`'s file. `models` are the names that LiteLLM serves now, `panels` those among them
+    that are collections; without them they are read from the file, as they are before LiteLLM has started. Raises
+    ConfigError with every fault.
     """
     litellm = _read(litellm_file)
     if override is not None:
         block_file, block = override, _block_of(_read(override))
     else:
-        block_file, block = litellm_file, litellm.get("bench") or {}
-        if isinstance(block, dict) and set(block) == {"file"}:
-            block_file = litellm_file.parent / str(block["file"])
-            block = _block_of(_read(block_file))
+        block_file, block = _block_in(litellm, litellm_file)
     where = "" if block_file != litellm_file else "bench."
-    known = models if models is not None else _model_names(litellm, litellm_file.parent)
-    return parse(block, str(block_file), where=where, models=known), Source(litellm_file, block_file)
+    entries = _model_list(litellm, litellm_file.parent)
+    known = models if models is not None else _model_names(litellm, entries)
+    nested = {*panels, *panel_names(entries, _aliases(litellm))}
+    return parse(block, str(block_file), where=where, models=known, panels=nested), Source(litellm_file, block_file)
 
 
-def parse(block: object, source: str, *, where: str = "bench.", models: Collection[str] | None = None) -> Config:
-    """Turn the block into a `Config`; `models` None leaves model names unchecked. Raises ConfigError."""
+def read(
+    config: Mapping[str, Any] | Path | str, *, models: Collection[str] | None = None, panels: Collection[str] = ()
+) -> Config:
+    """The block of a program that has no LiteLLM file: a mapping or a YAML file, bare or under `bench:`.
+
+    Raises ConfigError with every fault.
+    """
+    source, document = "config", dict(config) if isinstance(config, Mapping) else _read(Path(config))
+    if not isinstance(config, Mapping):
+        source = str(config)
+    where = "bench." if "bench" in document else ""
+    if not where:
+        block: object = document
+    elif isinstance(config, Mapping):
+        block = document["bench"]
+    else:
+        file, block = _block_in(document, Path(config))
+        source, where = (source, where) if file == Path(config) else (str(file), "")
+    return parse(block, source, where=where, models=models, panels=panels)
+
+
+def parse(
+    block: object,
+    source: str,
+    *,
+    where: str = "bench.",
+    models: Collection[str] | None = None,
+    panels: Collection[str] = (),
+) -> Config:
+    """Turn the block into a `Config`; `models` None leaves model names unchecked. `panels` are names of LiteLLM's
+    models, and patterns with `*`, that are collections themselves. Raises ConfigError.
+    """
     if not isinstance(block, dict):
         raise ConfigError(source, [f"{where.rstrip('.') or 'file'}: must be a mapping, not {_kind(block)}"])
-    faults = [f"{where}{fault}" for fault in _name_faults(block)]
+    faults = [f"{where}{fault}" for fault in [*_name_faults(block), *_misleading(block)]]
     config: Config | None = None
     try:
         config = Config.model_validate(block)
@@ -199,6 +235,7 @@ def parse(block: object, source: str, *, where: str = "bench.", models: Collecti
         faults += [f"{where}{fault}" for fault in _impossible(config)]
         if models is not None:
             faults += [f"{where}{fault}" for fault in _unknown_models(config, models)]
+        faults += [f"{where}{fault}" for fault in _nested(config, models or (), panels)]
     if faults or config is None:
         raise ConfigError(source, faults)
     return config
@@ -266,17 +303,45 @@ def _block_of(document: dict[str, Any]) -> Any:
     return document["bench"] if set(document) == {"bench"} else document
 
 
-def _model_names(litellm: Mapping[str, Any], folder: Path) -> frozenset[str] | None:
-    """The names in `model_list`, LiteLLM's `include:` files too; None when they can also come from a database."""
+def _block_in(document: dict[str, Any], file: Path) -> tuple[Path, Any]:
+    """The block of a LiteLLM file, and the file that it stands in: `bench: {file: …}` names another one."""
+    block = document.get("bench") or {}
+    if isinstance(block, dict) and set(block) == {"file"}:
+        other = file.parent / str(block["file"])
+        return other, _block_of(_read(other))
+    return file, block
+
+
+def _model_list(litellm: Mapping[str, Any], folder: Path) -> list[Mapping[str, Any]]:
+    """The entries of `model_list`, those of LiteLLM's `include:` files too."""
+    included = [_read(folder / str(name)) for name in litellm.get("include") or ()]
+    lists = [document.get("model_list") for document in (litellm, *included)]
+    return [entry for listed in lists if isinstance(listed, list) for entry in listed if isinstance(entry, dict)]
+
+
+def _aliases(litellm: Mapping[str, Any]) -> Mapping[str, Any]:
+    settings = litellm.get("router_settings", {}) or {}
+    return (settings.get("model_group_alias") or {}) if isinstance(settings, dict) else {}
+
+
+def _model_names(litellm: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
+    """The names that LiteLLM serves; None when they can also come from a database."""
     general = litellm.get("general_settings")
     if isinstance(general, dict) and general.get("store_model_in_db"):
         return None
-    included = [_read(folder / str(name)) for name in litellm.get("include") or ()]
-    lists = [document.get("model_list") for document in (litellm, *included)]
-    names = {m.get("model_name") for listed in lists if isinstance(listed, list) for m in listed if isinstance(m, dict)}
-    aliases = litellm.get("router_settings", {}) or {}
-    names |= set((aliases.get("model_group_alias") or {}) if isinstance(aliases, dict) else ())
+    names = {entry.get("model_name") for entry in entries} | set(_aliases(litellm))
     return frozenset(n for n in names if isinstance(n, str))
+
+
+def panel_names(entries: Iterable[Mapping[str, Any]], aliases: Mapping[str, Any]) -> frozenset[str]:
+    """Which of LiteLLM's model names are collections: by an entry of `model_list`, or as an alias of such a name."""
+    names = {
+        str(entry.get("model_name"))
+        for entry in entries
+        if str((entry.get("litellm_params") or {}).get("model")).startswith(MODEL_PREFIX)
+    }
+    targets = {alias: to.get("model") if isinstance(to, Mapping) else to for alias, to in aliases.items()}
+    return frozenset(names | {str(alias) for alias, target in targets.items() if target in names})
 
 
 def _name_faults(block: Mapping[Any, Any]) -> list[str]:
@@ -286,6 +351,15 @@ def _name_faults(block: Mapping[Any, Any]) -> list[str]:
         for section, pattern, rule in NAMED
         for name in _keys(block, section)
         if not (isinstance(name, str) and pattern.fullmatch(name))
+    ]
+
+
+def _misleading(block: Mapping[Any, Any]) -> list[str]:
+    return [
+        f'collections.{name}: LiteLLM would send a model with "{word}" in its name to that provider; choose another'
+        for name in _keys(block, "collections")
+        for word in OTHERS_NAMES
+        if word in str(name)
     ]
 
 
@@ -380,6 +454,25 @@ def _unknown_models(config: Config, models: Collection[str]) -> list[str]:
     if config.decision_model:
         faults += fault("decision_model", config.decision_model)
     return faults
+
+
+def _nested(config: Config, models: Collection[str], panels: Collection[str]) -> list[str]:
+    """Names of LiteLLM's models behind which there is a collection again."""
+    patterns = [p for p in panels if "*" in p]
+
+    def fault(at: str, name: str) -> list[str]:
+        if name.lower().startswith(MODEL_PREFIX):  # said already
+            return []
+        if name in panels or (name not in models and any(fnmatchcase(name, p) for p in patterns)):
+            return [f'{at}: LiteLLM\'s model "{name}" is a collection itself; a panel cannot sit on a panel']
+        return []
+
+    faults = []
+    for name, collection in config.collections.items():
+        for index, member in enumerate(collection.members):
+            faults += fault(f"collections.{name}.members.{index}", member)
+        faults += fault(f"collections.{name}.merger", collection.merger)
+    return faults + fault("decision_model", config.decision_model)
 
 
 def _kind(value: object) -> str:

@@ -127,15 +127,25 @@ class UpstreamError(Exception):
     """A model's call that failed, in our words.
 
     `kind` is one of `KINDS`; `status` is the HTTP status that the model's server gave, or the one that fits;
-    `message` holds no key and no address; `retry_after` is in seconds.
+    `message` holds no key and no address; `retry_after` is in seconds; `context_window` is in tokens, as the model's
+    server stated it.
     """
 
-    def __init__(self, kind: str, status: int, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        status: int,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        context_window: int | None = None,
+    ) -> None:
         super().__init__(f"{kind} ({status}): {message}")
         self.kind = kind
         self.status = status
         self.message = message
         self.retry_after = retry_after
+        self.context_window = context_window
 
 
 KINDS = frozenset(
@@ -147,6 +157,8 @@ KINDS = frozenset(
         "connection",
         "content_policy",
         "context_window",
+        "cooling",
+        "internal",
         "not_found",
         "overloaded",
         "permission",

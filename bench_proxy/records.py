@@ -1,7 +1,10 @@
 """What the ledger says of models: offloads, verdicts, the sums over them, and how far they can be trusted."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+
+from bench_proxy.ratings import Rating, Wins, ratings
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A model's counts on one shape. Times are milliseconds since the epoch, 0 for never."""
+    """A model's counts on one shape. Times are milliseconds since the epoch, 0 for never.
+
+    `preferred` is over how many answers it was picked; `not_preferred` counts answers of its own that another was
+    picked over, and of which nothing else was said.
+    """
 
     alias: str
     shape: str
@@ -33,6 +40,7 @@ class Sums:
     useful: int = 0
     not_useful: int = 0
     preferred: int = 0
+    not_preferred: int = 0
     last_seated_ms: int = 0
     last_judged_ms: int = 0
 
@@ -42,7 +50,7 @@ class Sums:
 
     @property
     def owed(self) -> int:
-        return max(0, _count(self.answered) - self.judged)
+        return max(0, _count(self.answered) - self.judged - _count(self.not_preferred))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,7 @@ class Record:
 
     sums: Sums
     interval: Interval = field(default_factory=lambda: Interval(None, 0.0, 1.0))
+    rating: Rating | None = None
 
 
 Z90 = 1.6448536269514722
@@ -79,11 +88,18 @@ def wilson(useful: int, judged: int, z: float = Z90) -> Interval:
     share = k / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Interval(share, max(0.0, centre - spread), min(1.0, centre + spread))
+    # Rounding must not push a bound past the share that it belongs to.
+    return Interval(share, max(0.0, min(share, centre - spread)), min(1.0, max(share, centre + spread)))
 
 
 def record(sums: Sums) -> Record:
     return Record(sums, wilson(sums.useful, sums.judged))
+
+
+def rated(lines: Iterable[Record], wins: Mapping[str, Wins]) -> list[Record]:
+    """The same lines, with the ratings that follow from the comparisons on each shape."""
+    of_shape = {shape: ratings(of_pairs) for shape, of_pairs in wins.items()}
+    return [replace(line, rating=of_shape.get(line.sums.shape, {}).get(line.sums.alias)) for line in lines]
 
 
 def added(first: Sums, second: Sums) -> Sums:
@@ -98,10 +114,12 @@ def added(first: Sums, second: Sums) -> Sums:
         useful=first.useful + second.useful,
         not_useful=first.not_useful + second.not_useful,
         preferred=first.preferred + second.preferred,
+        not_preferred=first.not_preferred + second.not_preferred,
         last_seated_ms=max(first.last_seated_ms, second.last_seated_ms),
         last_judged_ms=max(first.last_judged_ms, second.last_judged_ms),
     )
 
 
 def _count(value: float) -> int:
-    return int(value) if math.isfinite(value) and value > 0 else 0
+    """At most what a float holds exactly; NaN, like anything below 0, counts nothing."""
+    return int(min(value, 2**53)) if value > 0 else 0

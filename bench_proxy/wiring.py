@@ -4,15 +4,21 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from functools import cache
 
 from bench_proxy.bench import Bench
 from bench_proxy.catalog import Catalog
 from bench_proxy.config import Config, Source, environment, load
-from bench_proxy.errors import BenchError, ConfigError
+from bench_proxy.cooling import Cooling
+from bench_proxy.errors import BenchError, ConfigError, LedgerUnavailable
+from bench_proxy.facts import Facts
 from bench_proxy.host import models, mount
-from bench_proxy.host.auth import authenticate
+from bench_proxy.host.auth import authenticate, caller_of
+from bench_proxy.host.cache import HostCooling
 from bench_proxy.host.decisions import Decisions
+from bench_proxy.host.installation import Installation
+from bench_proxy.host.provider import PROVIDING
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.http import routes
 from bench_proxy.http.answering import Answering
@@ -24,6 +30,12 @@ log = logging.getLogger("bench_proxy")
 
 WATCH_SECONDS = 2.0
 """How often the configuration's files are looked at."""
+
+SHARE_SECONDS = 2.0
+"""How often processes tell each other what cools and what was learned."""
+
+REBUILD_SECONDS = 60.0
+"""How old the catalog may be: LiteLLM finds out limits of models by itself, and tells nobody."""
 
 
 @cache
@@ -49,12 +61,27 @@ class Extension:
         self._config, self._source = load(file, override=environment().bench_config)
         self._catalog = Catalog([], {})
         self._catalog_of: object = ()
+        self._cooling = Cooling()
+        self._facts = Facts()
+        self._shared = HostCooling(mount.router)
         self._bench: Bench | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._sharing: asyncio.Task[None] | None = None
         self._keeper = mount.Keeper(self._begin, self._end)
+        self._installation: Installation | None = None
 
     def mount(self) -> None:
         _show_log()
+        self._installation = Installation(
+            self.config,
+            self._begun,
+            _kept,
+            caller_of,
+            verdict_path="/bench/verdict",
+            home=asyncio.get_running_loop(),
+        )
+        # Before LiteLLM makes its router, which has to know the provider of each deployment.
+        PROVIDING.enter(self._installation)
         answering = Answering(self.bench, authenticate)
         own = routes.build(self.bench, authenticate)
         mount.put_first(
@@ -65,7 +92,7 @@ class Extension:
                 Listing(self.bench, authenticate),
                 ready=self._keeper.ready,
                 most_bytes=lambda: self._config.limits.max_body_bytes,
-                first=lambda: mount.take_out(self._handle),
+                first=self._settle,
             )
         )
         self._keeper.start()
@@ -75,31 +102,76 @@ class Extension:
             raise BenchError("bench-proxy has not started; its log says why")
         return self._bench
 
+    async def _begun(self) -> Bench:
+        await self._keeper.ready()
+        return self.bench()
+
+    def _settle(self) -> None:
+        """Once LiteLLM has read its whole configuration, which may have a table of providers of its own."""
+        mount.take_out(self._handle)
+        PROVIDING.register()
+
     def config(self) -> Config:
         return self._config
 
     def catalog(self) -> Catalog:
-        """Built anew when LiteLLM's models or the configuration changed."""
+        """Built anew when LiteLLM's models or the configuration changed, or something was learned."""
         router = mount.router()
-        seen = (models.fingerprint(router), id(self._config))
+        age = time.monotonic() // REBUILD_SECONDS
+        seen = (models.fingerprint(router), id(self._config), self._facts.version, age)
         if seen != self._catalog_of:
-            self._catalog = Catalog(models.hosted(router), self._config.models)
+            self._catalog = Catalog(
+                models.hosted(router), self._config.models, self._facts.known, lambda alias: models.found(router, alias)
+            )
             self._catalog_of = seen
         return self._catalog
 
+    def priced(self, alias: str) -> bool:
+        return self.catalog().get(alias).priced
+
     async def _begin(self) -> None:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
-        self._bench = Bench(RouterLane(mount.router), ledger, self.config, self.catalog, Decisions(mount.router))
+        with contextlib.suppress(LedgerUnavailable):  # nothing depends on it, and it is tried again
+            await self._facts.exchange(ledger)
+        self._bench = Bench(
+            RouterLane(mount.router, self.priced),
+            ledger,
+            self.config,
+            self.catalog,
+            Decisions(mount.router),
+            cooling=self._cooling,
+            facts=self._facts,
+        )
+        self._sharing = asyncio.create_task(self._share(ledger), name="bench-sharing")
         self._watching = asyncio.create_task(self._watch(), name="bench-config")
         # Other platforms have no SIGHUP; the file is watched there too.
         with contextlib.suppress(NotImplementedError, AttributeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
 
     async def _end(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._sharing):
+            if task is not None:
+                task.cancel()
+        if self._installation is not None:
+            PROVIDING.leave(self._installation)
+            await self._installation.close()
         if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):
+            with contextlib.suppress(LedgerUnavailable):
+                await self._facts.exchange(self._bench.ledger)
             await self._bench.ledger.close()
+
+    async def _share(self, ledger: SqlLedger) -> None:
+        """Tell the other processes, and hear from them. No request waits for it."""
+        told = ""
+        while True:
+            try:
+                await self._cooling.exchange(self._shared, self.catalog().aliases)
+                await self._facts.exchange(ledger)
+                told = ""
+            except Exception as error:  # noqa: BLE001  what is known here goes on being known; the next round may work
+                if told != (told := str(error) or type(error).__name__):
+                    log.warning("what cools and what was learned is not shared: %s", told)
+            await asyncio.sleep(SHARE_SECONDS)
 
     async def _watch(self) -> None:
         seen = await _stamp(self._source)
@@ -114,8 +186,11 @@ class Extension:
         """A good file takes effect for the next request; a bad one is logged and the old one stays."""
         router = mount.router()
         known = None if mount.models_in_database() or router is None else frozenset(router.get_model_names())
+        panels = models.panels(router) if router is not None else frozenset()
         try:
-            fresh, self._source = load(self._source.litellm_file, override=environment().bench_config, models=known)
+            fresh, self._source = load(
+                self._source.litellm_file, override=environment().bench_config, models=known, panels=panels
+            )
         except ConfigError as error:
             log.error("the changed configuration is not used:\n%s", error)
             return
@@ -123,6 +198,10 @@ class Extension:
             log.warning("ledger.url changed: it takes effect at the next start")
         self._config = fresh
         log.info("configuration reloaded: %d collections", len(fresh.collections))
+
+
+async def _kept(_bench: Bench) -> None:
+    """The proxy's own Bench ends with the proxy."""
 
 
 async def _stamp(source: Source) -> object:

@@ -288,6 +288,10 @@ def test_once_misbehaves_only_the_first_time(http: httpx.Client, server: Upstrea
     assert ask(http, "once-fail500-x").status_code == 500
 
 
+def test_later_misbehaves_from_the_second_time_on(http: httpx.Client, server: Upstream) -> None:
+    assert [ask(http, "later-fail500-x").status_code for _ in range(3)] == [200, 500, 500]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_hang_holds_the_socket_until_the_client_hangs_up(server: Upstream, stream: bool) -> None:
     async with aiohttp.ClientSession(server.url) as session:

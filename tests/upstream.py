@@ -15,6 +15,7 @@ anything up here.
 | `hang`          | never answers and holds the socket                                                              |
 | `drip200`       | for ever sends a byte (streamed: a piece of one character) each so many milliseconds            |
 | `once`          | does what its other words say only the first time; after that it is plain                       |
+| `later`         | is plain the first time; after that it does what its other words say                            |
 | `fail500`       | refuses with that status and OpenAI's error body                                                |
 | `rate7`         | refuses with 429 and `Retry-After` in seconds                                                   |
 | `context4096`   | refuses with 400 and OpenAI's wording for a prompt that is too long                             |
@@ -34,8 +35,11 @@ anything up here.
 | `stall2`        | holds the socket in the middle of the body; streamed: after so many pieces                      |
 | `midfail2`      | streamed: sends an error event after so many pieces                                             |
 | `unfinished2`   | streamed: ends after so many pieces with neither a finish reason nor `[DONE]`                   |
+| `sure97`        | decides with so many percent of confidence                                                      |
 
 Numbers shown are those used when a name gives none. The text is "I am <model>." unless `say(model, text)` set another.
+Asked for a decision, at `/v1/decisions` (OpenAI's dialect) or `/v1/systemone` (that of most other providers), a model
+chooses the option that `say` named, else the first one, with `sure97`.
 `GET /calls` lists what was received, `DELETE /calls` forgets it, `POST /release?model=&count=` lets a `gate` or a
 `step` go on.
 """
@@ -66,6 +70,7 @@ DEFAULTS: Mapping[str, int] = {
     "hang": 0,
     "drip": 200,
     "once": 0,
+    "later": 0,
     "fail": 500,
     "rate": 7,
     "context": 4096,
@@ -87,6 +92,7 @@ DEFAULTS: Mapping[str, int] = {
     "stall": 2,
     "midfail": 2,
     "unfinished": 2,
+    "sure": 97,
 }
 WORD = re.compile(r"([a-z]+)(\d*)")
 
@@ -99,6 +105,8 @@ PAGE = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gate
 PIECE = 65_536  # characters of a streamed piece of a long text
 PACKET = 7  # bytes of a write of `unicode`: shorter than its longest characters, prime to their lengths
 MAX_BODY = 256 * 1024 * 1024
+
+PATHS = ("/v1/chat/completions", "/v1/decisions", "/v1/systemone")
 
 ERROR_TYPES = {
     400: ("invalid_request_error", "bad_request"),
@@ -290,6 +298,34 @@ def turn(number: int, model: str, words: Mapping[str, int], body: Json, said: st
     )
 
 
+def decided(body: Json, sure: int, said: str | None) -> Json:
+    """The answers to choice questions, in the dialect in which they were asked."""
+    if "state" in body:
+        asked = {name: list(question["criteria"]) for name, question in body["questions"].items()}
+    else:
+        asked = {question["name"]: [o["value"] for o in question["choices"]] for question in body["questions"]}
+    answers = [choice(name, options, said or options[0], sure / 100) for name, options in asked.items()]
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    if "state" in body:
+        named = {answer.pop("name"): answer for answer in answers}
+        return {"model": body["model"], "answers": named, "usage": usage}
+    for answer in answers:
+        answer["probabilities"] = [{"value": v, "probability": p} for v, p in answer["probabilities"].items()]
+    return {"model": body["model"], "answers": answers, "usage": {**usage, "total_tokens": 11}}
+
+
+def choice(name: str, options: list[str], chosen: str, confidence: float) -> Json:
+    rest = (1 - confidence) / max(1, len(options) - 1)
+    probabilities = {option: confidence if option == chosen else rest for option in options}
+    return {
+        "type": "choice",
+        "name": name,
+        "choice": chosen,
+        "confidence": confidence,
+        "probabilities": probabilities,
+    }
+
+
 async def for_ever() -> NoReturn:
     await asyncio.Event().wait()
     raise AssertionError("nothing sets that event")
@@ -435,7 +471,7 @@ class Upstream:
             body = None
         call, first = self._open(request, body if isinstance(body, dict) else {})
         try:
-            if (request.method, request.path) != ("POST", "/v1/chat/completions"):
+            if request.method != "POST" or request.path not in PATHS:
                 said = error(f"There is no {request.method} {request.path} here.", "invalid_request_error", None)
                 return await self._whole(request, call, Reply(404, said))
             if not isinstance(body, dict) or not call.model:
@@ -450,7 +486,7 @@ class Upstream:
 
     async def _play(self, request: web.Request, call: Call, first: bool) -> web.StreamResponse:
         words = script(call.model)
-        if "once" in words and not first:
+        if ("once" in words and not first) or ("later" in words and first):
             words = {}
         if "slow" in words:
             await asyncio.sleep(words["slow"] / 1000)
@@ -460,6 +496,8 @@ class Upstream:
             await for_ever()
         if reply := refusal(call.model, words):
             return await self._whole(request, call, reply)
+        if call.path != "/v1/chat/completions":
+            return await self._decide(request, call, words)
         said = turn(call.number, call.model, words, call.body, self._texts.get(call.model))
         if call.body.get("stream"):
             return await self._stream(request, call, words, said)
@@ -469,6 +507,12 @@ class Upstream:
             return await self._drip(await self._begin(request, call, Reply(200, b"")), words["drip"], b" ")
         data = json.dumps(said.whole(), ensure_ascii="unicode" not in words).encode()
         return await self._whole(request, call, Reply(200, data), words)
+
+    async def _decide(self, request: web.Request, call: Call, words: Mapping[str, int]) -> web.StreamResponse:
+        if "garbage" in words:
+            return await self._whole(request, call, Reply(200, GARBAGE))
+        answer = decided(call.body, words.get("sure", DEFAULTS["sure"]), self._texts.get(call.model))
+        return await self._whole(request, call, Reply(200, json.dumps(answer).encode()), words)
 
     async def _begin(self, request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
         response = web.StreamResponse(

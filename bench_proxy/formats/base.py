@@ -56,10 +56,12 @@ class Format(Protocol):
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes: ...
 
-    def begin(self, envelope: Envelope) -> bytes: ...
+    def begin(self, envelope: Envelope, index: int = 0) -> bytes:
+        """Begin the reply with its first alternative, or another one of them; called once for each, in order."""
+        ...
 
     def text(self, envelope: Envelope, text: str, index: int = 0) -> bytes:
-        """A piece of the alternative `index`; the first one of each begins it."""
+        """A piece of the alternative `index`."""
         ...
 
     def end(self, envelope: Envelope, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:

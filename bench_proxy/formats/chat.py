@@ -102,8 +102,9 @@ class ChatFormat:
             }
         )
 
-    def begin(self, envelope: Envelope) -> bytes:
-        return _chunk(envelope, {"role": "assistant", "content": ""})
+    def begin(self, envelope: Envelope, index: int = 0) -> bytes:
+        # OpenAI's own SDK puts together only choices that begin in the order of their indices.
+        return _chunk(envelope, {"role": "assistant", "content": ""}, index)
 
     def text(self, envelope: Envelope, text: str, index: int = 0) -> bytes:
         return _chunk(envelope, {"content": text}, index)

@@ -11,7 +11,7 @@ from litellm.proxy.auth.auth_checks import can_key_call_model
 from litellm.proxy.auth.user_api_key_auth import user_api_key_auth
 from litellm.proxy.common_utils.http_parsing_utils import safe_set_request_parsed_body
 from starlette.requests import Request
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
 from bench_proxy.bench import Caller
 from bench_proxy.errors import BenchError, Denied
@@ -36,6 +36,8 @@ async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] |
     """
     if body is None:
         scope = {**scope, "path": LIST_PATH, "raw_path": LIST_PATH.encode(), "method": "GET"}
+        # LiteLLM reads the body, which whoever answers the route may have read already: there is no second one.
+        receive = _nothing
     request = Request(scope, receive)
     # LiteLLM reads the model from here, and does not parse the body a second time.
     safe_set_request_parsed_body(request, dict(body or {}))
@@ -44,6 +46,16 @@ async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] |
     except Exception as error:
         raise denied(error) from error
     return _caller(auth)
+
+
+def caller_of(metadata: Mapping[str, Any]) -> Caller:
+    """Who made a call that LiteLLM has authenticated itself, by its metadata; LiteLLM's own calls have no key."""
+    auth = metadata.get("user_api_key_auth")
+    return _caller(auth) if isinstance(auth, UserAPIKeyAuth) else Caller("litellm", admin=False, allowed=_none)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 def denied(error: Exception) -> BenchError:
@@ -68,6 +80,10 @@ def denied(error: Exception) -> BenchError:
         code=str(status),
         retry_after=int(retry_after) if isinstance(retry_after, str) and retry_after.isdigit() else None,
     )
+
+
+async def _none(_models: Collection[str]) -> list[str]:
+    return []
 
 
 def _status(code: object) -> int:

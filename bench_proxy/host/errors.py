@@ -1,14 +1,24 @@
 """LiteLLM's exceptions in our words: one table, by class, the nearest base first."""
 
 import asyncio
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
 
+import httpx
 import litellm
 from litellm import exceptions
 from litellm.types.router import RouterErrors, RouterRateLimitError
 
-from bench_proxy.errors import UpstreamError
+from bench_proxy.cooling import stated_wait
+from bench_proxy.errors import BenchError, UpstreamError
+from bench_proxy.overflow import is_overflow, is_token_rate, stated_window
+
+log = logging.getLogger("bench_proxy")
 
 KIND_OF: Mapping[type[BaseException], str] = {
     exceptions.APIConnectionError: "connection",
@@ -50,6 +60,8 @@ STATUS_OF = {
     "connection": 502,
     "content_policy": 400,
     "context_window": 400,
+    "cooling": 429,
+    "internal": 500,
     "not_found": 404,
     "overloaded": 503,
     "permission": 403,
@@ -57,15 +69,15 @@ STATUS_OF = {
     "server_error": 500,
     "timeout": 504,
 }
-KIND_OF_STATUS = {401: "authentication", 403: "permission", 404: "not_found", 408: "timeout", 413: "context_window",
-                  429: "rate_limit", 503: "overloaded", 504: "timeout", 529: "overloaded"}  # fmt: skip
+KIND_OF_STATUS = {401: "authentication", 402: "permission", 403: "permission", 404: "not_found", 408: "timeout",
+                  413: "context_window", 429: "rate_limit", 503: "overloaded", 504: "timeout",
+                  529: "overloaded"}  # fmt: skip
 
-CONTEXT_WINDOW = re.compile(
-    r"maximum context length|context_length_exceeded|context window|prompt is too long|too many tokens|"
-    r"input token count.*exceeds|exceeds the (?:model|maximum)",
-    re.IGNORECASE,
-)
+VAGUE = frozenset({"bad_request", "connection", "server_error"})
+"""Where LiteLLM puts what it has no class for: the message says more."""
+
 LONGEST_MESSAGE = 500
+LONGEST_READ = 20_000
 LONGEST_RETRY_AFTER = 3600.0
 
 
@@ -73,18 +85,53 @@ def translate(error: BaseException) -> UpstreamError:
     """Never raises; an exception that the table lacks is a server error under its own name."""
     kind = next((KIND_OF[base] for base in type(error).__mro__ if base in KIND_OF), None)
     status = getattr(error, "status_code", None)
-    if kind is None:
-        kind = KIND_OF_STATUS.get(status, "server_error") if isinstance(status, int) else "server_error"
-    message = str(getattr(error, "message", None) or error) or type(error).__name__
-    if kind == "bad_request" and CONTEXT_WINDOW.search(message):
-        kind = "context_window"
+    status = status if isinstance(status, int) and 400 <= status <= 599 else None
+    message = _said(error)
+    if getattr(error, "all_deployments_in_cooldown", False):
+        return _cooling(error)
     if RouterErrors.no_deployments_available.value in message:
         kind = "rate_limit"
-    if not (isinstance(status, int) and 400 <= status <= 599):
+    kind = _kind(kind, status, message)
+    if status is None or kind in {"rate_limit", "timeout"} or (kind == "context_window" and status >= 500):
         status = STATUS_OF[kind]
-    elif kind == "timeout":
-        status = 504
-    return UpstreamError(kind, status, scrub(message), retry_after=retry_after(error))
+    return UpstreamError(
+        kind,
+        status,
+        scrub(message),
+        retry_after=retry_after(error) or (stated_wait(message[:LONGEST_READ]) if kind == "rate_limit" else None),
+        context_window=stated_window(message) if kind == "context_window" else None,
+    )
+
+
+def _kind(kind: str | None, status: int | None, message: str) -> str:
+    """The kind where LiteLLM's class does not say it: from the message, else from the status."""
+    if kind is not None and kind not in VAGUE:
+        return kind
+    if status == 413 and is_token_rate(message):
+        return "rate_limit"
+    if is_overflow(message):
+        return "context_window"
+    if status is not None and (kind is None or (kind == "server_error" and status < 500)):
+        return KIND_OF_STATUS.get(status, "server_error" if kind is None else "bad_request")
+    return kind or "server_error"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(getattr(error, "message", None) or error) or type(error).__name__
+    except Exception:  # noqa: BLE001  some of LiteLLM's build their text from fields that may be missing
+        return type(error).__name__
+
+
+def _cooling(error: BaseException) -> UpstreamError:
+    wait = retry_after(error)
+    how_long = f"for {wait:g} s " if wait else ""
+    return UpstreamError(
+        "cooling",
+        STATUS_OF["cooling"],
+        f"not asked: LiteLLM lets this model rest {how_long}(its cooldown), because all its deployments failed",
+        retry_after=wait,
+    )
 
 
 _NOISE = re.compile(r"^(?:litellm\.[A-Za-z]+:\s*|[A-Za-z_]+(?:Exception|Error)\s*-\s*|[A-Za-z]+Error:\s*)+")
@@ -92,14 +139,21 @@ _SECRET = re.compile(
     r"https?://[^\s'\"<>)]+|\b(?:sk|pk|rk|key|bpk|AIza|ghp|xox[a-z])[-_A-Za-z0-9]{8,}|"
     r"(?i:bearer)\s+[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost:\d+\b"
 )
+_DATA = re.compile(
+    r"(?:data:[\w.+/-]{0,100};base64,)?[A-Za-z0-9+/_-]{120,}={0,2}|data:[\w.+/-]{0,100};base64,[^\s'\"]*",
+    re.IGNORECASE,
+)
 _APPENDIX = re.compile(
-    r"\s*(?:No fallback model group found|Received Model Group=|Available Model Group|LiteLLM Retried).*$", re.DOTALL
+    r"\s*(?:Traceback \(most recent call last\)|No fallback model group found|Received Model Group=|"
+    r"Available Model Group|LiteLLM Retried).*$",
+    re.DOTALL,
 )
 
 
 def scrub(message: str) -> str:
-    """What a model's server said, without addresses, keys, LiteLLM's class names and its notes on fallbacks."""
-    kept = _APPENDIX.sub("", _NOISE.sub("", message.strip()))
+    """What a model's server said, without addresses, keys, image data, LiteLLM's class names and notes on fallbacks."""
+    kept = _DATA.sub("[data]", _NOISE.sub("", message[:LONGEST_READ].strip()))
+    kept = _APPENDIX.sub("", kept)
     kept = _SECRET.sub("[removed]", " ".join(kept.split()))
     return kept if len(kept) <= LONGEST_MESSAGE else kept[: LONGEST_MESSAGE - 1] + "…"
 
@@ -109,13 +163,57 @@ def retry_after(error: BaseException) -> float | None:
     headers = getattr(error, "litellm_response_headers", None) or getattr(
         getattr(error, "response", None), "headers", None
     )
-    cooldown = getattr(error, "cooldown_time", None)
-    stated = (headers.get("retry-after") if headers is not None else None) or cooldown
-    try:
-        seconds = float(stated)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
+    stated = httpx.Headers(headers).get("retry-after") or getattr(error, "cooldown_time", None)
+    seconds = _seconds(stated)
     return min(seconds, LONGEST_RETRY_AFTER) if seconds > 0 else None
+
+
+def _seconds(stated: object) -> float:
+    """Retry-After is seconds or a date; 0 for what is neither."""
+    with suppress(TypeError, ValueError):
+        return float(str(stated))
+    with suppress(TypeError, ValueError):
+        return (parsedate_to_datetime(str(stated)) - datetime.now(UTC)).total_seconds()
+    return 0
+
+
+@contextmanager
+def in_litellms_words(model: str) -> Iterator[None]:
+    """Raise our errors as LiteLLM's own classes, which its fallbacks and its clients know."""
+    try:
+        yield
+    except BenchError as error:
+        raise _litellms(error, model) from error
+    except Exception as error:
+        log.exception("a panel asked through LiteLLM failed inside bench-proxy")
+        words = "internal error in bench-proxy; its log says more"
+        raise exceptions.InternalServerError(words, llm_provider="bench", model=model) from error
+
+
+LITELLMS = {
+    404: exceptions.NotFoundError,
+    408: exceptions.Timeout,
+    # Its status is 400; fallbacks for the context window look at the class.
+    413: exceptions.ContextWindowExceededError,
+    429: exceptions.RateLimitError,
+    502: exceptions.BadGatewayError,
+    503: exceptions.ServiceUnavailableError,
+    504: exceptions.Timeout,
+}
+
+
+def _litellms(error: BenchError, model: str) -> Exception:
+    others = exceptions.BadRequestError if error.status < 500 else exceptions.InternalServerError
+    of_its_status = LITELLMS.get(error.status, others)
+    more: dict[str, Any] = {}
+    if of_its_status is exceptions.Timeout:
+        more["exception_status_code"] = error.status
+    if error.status == 429:
+        # Once for LiteLLM's proxy, which takes no header from a response, and once for its router, which reads that.
+        more["headers"] = {"retry-after": str(error.retry_after or 60)}
+        more["response"] = httpx.Response(429, headers=more["headers"])
+    made: Exception = of_its_status(error.message, llm_provider="bench", model=model, **more)
+    return made
 
 
 def all_litellm_exceptions() -> set[type[BaseException]]:

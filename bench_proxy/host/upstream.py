@@ -4,11 +4,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
-from litellm import Router
+from litellm import ModelResponse, Router
 from litellm.types.utils import is_litellm_owned_kwarg
 
 from bench_proxy.errors import UpstreamError
+from bench_proxy.host.billing import payer
 from bench_proxy.host.errors import translate
+from bench_proxy.host.fetching import guard, nothing_fetched
+from bench_proxy.host.nesting import seated
 from bench_proxy.upstream import Call, Reply, Text
 
 ROUTER_STEERING = frozenset(
@@ -24,19 +27,26 @@ ROUTER_STEERING = frozenset(
 
 
 class RouterLane:
-    """Implements `upstream.Upstream`. The router is looked up for each call: LiteLLM replaces it on a reload."""
+    """Implements `upstream.Upstream`. The router is looked up for each call: LiteLLM replaces it on a reload.
 
-    def __init__(self, router: Callable[[], Router | None]) -> None:
+    `priced` says whether a model's price is known: LiteLLM says 0 also where it is not.
+    """
+
+    def __init__(
+        self, router: Callable[[], Router | None], priced: Callable[[str], bool] = lambda _alias: True
+    ) -> None:
         self._router = router
+        self._priced = priced
+        guard()
 
     async def complete(self, call: Call) -> Reply:
-        return _reply(await self._ask(call, stream=False))
+        return _reply(await self._ask(call, stream=False), priced=self._priced(call.alias))
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
         chunks = await self._ask(call, stream=True)
         # Closed by name and not by the garbage collector: LiteLLM's generators crash Python 3.11 when dropped.
-        async with aclosing(_events(chunks)) as events:
+        async with aclosing(_events(chunks, priced=self._priced(call.alias))) as events:
             try:
                 yield events
             finally:
@@ -50,20 +60,21 @@ class RouterLane:
         if stream:
             settings["stream_options"] = {"include_usage": True}
         try:
-            return await router.acompletion(
-                model=call.alias,
-                # LiteLLM and its callbacks may change messages in place; the other seats hold the same list.
-                messages=[dict(message) for message in call.request.messages],
-                stream=stream,
-                timeout=call.timeout,
-                # One attempt by exactly this model: LiteLLM's retries wait seconds and hide Retry-After.
-                num_retries=0,
-                max_retries=0,
-                disable_fallbacks=True,
-                drop_params=True,
-                metadata={"tags": list(call.tags)},
-                **settings,
-            )
+            with nothing_fetched(), seated():
+                return await router.acompletion(
+                    model=call.alias,
+                    # LiteLLM and its callbacks may change messages in place; the other seats hold the same list.
+                    messages=[dict(message) for message in call.request.messages],
+                    stream=stream,
+                    timeout=call.timeout,
+                    # One attempt by exactly this model: LiteLLM's retries wait seconds and hide Retry-After.
+                    num_retries=0,
+                    max_retries=0,
+                    disable_fallbacks=True,
+                    drop_params=True,
+                    metadata={**payer(), "tags": list(call.tags)},
+                    **settings,
+                )
         except Exception as error:
             raise translate(error) from error
 
@@ -77,7 +88,7 @@ def steers_litellm(name: str) -> bool:
     return name in ROUTER_STEERING or name.startswith(("_", "mock_")) or bool(is_litellm_owned_kwarg(name))
 
 
-def _reply(response: Any) -> Reply:
+def _reply(response: Any, *, priced: bool) -> Reply:
     try:
         choice = response.choices[0]
         text = choice.message.content
@@ -90,11 +101,11 @@ def _reply(response: Any) -> Reply:
         finish_reason=choice.finish_reason,
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
-        cost=_cost(response),
+        cost=_cost(response, priced=priced),
     )
 
 
-async def _events(chunks: Any) -> AsyncGenerator[Text | Reply, None]:
+async def _events(chunks: Any, *, priced: bool) -> AsyncGenerator[Text | Reply, None]:
     """LiteLLM's chunks in our words."""
     finish_reason: str | None = None
     usage: Any = None
@@ -116,7 +127,7 @@ async def _events(chunks: Any) -> AsyncGenerator[Text | Reply, None]:
         finish_reason=finish_reason,
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
-        cost=_cost(chunks),
+        cost=_streamed_cost(chunks, usage) if priced else None,
         reasoned=reasoned,
     )
 
@@ -137,8 +148,18 @@ async def _close(chunks: Any) -> None:
             await close()
 
 
-def _cost(response: Any) -> float | None:
+def _streamed_cost(chunks: Any, usage: Any) -> float | None:
+    """As LiteLLM works it out for its own log, later: until then a stream's cost stands at 0."""
+    if usage is None:
+        return None
+    with suppress(Exception):  # a price that cannot be worked out is not known
+        whole = ModelResponse(model=chunks.model, usage=usage)
+        return float(chunks.logging_obj.response_cost_calculator(result=whole))
+    return None
+
+
+def _cost(response: Any, *, priced: bool) -> float | None:
     """What LiteLLM worked out; a model without a price has none, which is not the same as free."""
     hidden = getattr(response, "_hidden_params", None) or {}
     cost = hidden.get("response_cost")
-    return float(cost) if isinstance(cost, int | float) else None
+    return float(cost) if isinstance(cost, int | float) and (cost or priced) else None

@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from bench_proxy.bench import Bench, Caller, Panel, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
-from bench_proxy.formats.base import Alternative, Envelope, Format, Usage
+from bench_proxy.formats.base import Envelope, Format, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, read_brief
 from bench_proxy.formats.request import Brief
 from bench_proxy.http.body import Incoming, top_level_model
-from bench_proxy.panel import rendering, voices
+from bench_proxy.panel import voices
 from bench_proxy.panel.seats import Report, Seating
 
 log = logging.getLogger("bench_proxy")
@@ -128,6 +128,7 @@ class _Reply:
         self._verdict_url = verdict_url
         self._response = response
         self._envelope = Envelope(panel.id, brief.model, int(time.time()), brief.include_usage)
+        self._begun = 0
 
     async def write(self) -> None:
         await (self._streamed() if self._brief.stream else self._whole())
@@ -141,7 +142,7 @@ class _Reply:
         except BenchError as error:
             await send_error(self._response, self._format, error, headers)
             return
-        body = self._format.whole(self._envelope, self._alternatives(report), _usage(report), data)
+        body = self._format.whole(self._envelope, voices.alternatives(report, self._verdict_url), _usage(report), data)
         await self._response.whole(200, self._format.content_type, body, headers)
 
     async def _streamed(self) -> None:
@@ -169,14 +170,15 @@ class _Reply:
             await events.aclose()
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
-        format, envelope, voice = self._format, self._envelope, self._voice()
-        yield format.begin(envelope)
-        for delta in voice.opening(await self._panel.seating):
-            yield format.text(envelope, delta.text, delta.index)
+        format, envelope = self._format, self._envelope
+        voice = voices.voice(self._brief, self._stream_mode, self._verdict_url)
+        yield self._written([voices.Delta("")])
+        if opening := self._written(voice.opening(await self._panel.seating)):
+            yield opening
         async with aclosing(self._panel.events()) as events:
             async for event in events:
-                for delta in voice.heard(event):
-                    yield format.text(envelope, delta.text, delta.index)
+                if written := self._written(voice.heard(event)):
+                    yield written
         report = await self._panel.report
         data = report.as_json(self._verdict_url)
         try:
@@ -184,35 +186,28 @@ class _Reply:
         except BenchError as error:
             yield format.error_event(envelope, error)
             return
-        for delta in voice.closing(report):
-            yield format.text(envelope, delta.text, delta.index)
+        if closing := self._written(voice.closing(report)):
+            yield closing
         reasons = voices.finishes(report) if self._brief.reply == "choices" else ["stop"]
         yield format.end(envelope, reasons, _usage(report), data)
 
-    def _voice(self) -> voices.Voice:
-        if self._brief.reply == "choices":
-            return voices.Choices()
-        if self._brief.reply == "merged":
-            return voices.Merged(self._verdict_url)
-        live = (self._brief.stream_mode or self._stream_mode) == "live"
-        return (voices.Floor if live else voices.Sections)(self._verdict_url)
-
-    def _alternatives(self, report: Report) -> list[Alternative]:
-        match self._brief.reply:
-            case "choices":
-                said = [answer.text + voices.choice_remark(answer) for answer in report.answers]
-                return [Alternative(*pair) for pair in zip(said, voices.finishes(report), strict=True)]
-            case "merged":
-                return [Alternative(rendering.merged(report, self._verdict_url))]
-            case _:
-                return [Alternative(rendering.whole(report, self._verdict_url))]
+    def _written(self, deltas: Sequence[voices.Delta]) -> bytes:
+        """The deltas in the format, with the beginning of each alternative that has none yet."""
+        pieces: list[bytes] = []
+        for delta in deltas:
+            while self._begun <= delta.index:
+                pieces.append(self._format.begin(self._envelope, self._begun))
+                self._begun += 1
+            if delta.text:
+                pieces.append(self._format.text(self._envelope, delta.text, delta.index))
+        return b"".join(pieces)
 
 
 async def _serve(bench: Bench, panel: Panel, reply: _Reply, receive: Receive, *, cancel: bool) -> None:
     """Run the panel and write it. The request lasts until the panel is done, also when its caller has hung up:
     so the server's own shutdown waits for every panel, late seats included, and owns no task that it cannot see.
     """
-    running = asyncio.create_task(bench.run(panel), name=f"panel {panel.id}")
+    running = bench.start(panel)
     writing = asyncio.create_task(reply.write(), name=f"reply {panel.id}")
     leaving = asyncio.create_task(_hung_up(receive), name=f"caller of {panel.id}")
     try:

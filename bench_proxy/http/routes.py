@@ -1,21 +1,33 @@
 """The routes under /bench: verdicts, the record, what was asked, what can be called."""
 
+import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from bench_proxy.bench import Bench, Caller
+from bench_proxy.catalog import Model
 from bench_proxy.errors import BenchError, InvalidRequest, NotFound
 from bench_proxy.http.answering import Authenticate
+from bench_proxy.marks import Pick
 from bench_proxy.records import Record, Verdict
 
-Text = Annotated[str, Field(max_length=10_000)]
-CallId = Annotated[str, Field(min_length=1, max_length=128)]
+
+def _without_nul(text: str) -> str:
+    """PostgreSQL's text holds none."""
+    if "\0" in text:
+        raise ValueError("must not hold NUL characters")
+    return text
+
+
+Text = Annotated[str, Field(max_length=10_000), AfterValidator(_without_nul)]
+Judge = Annotated[str, Field(max_length=200), AfterValidator(_without_nul)]
+Id = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_without_nul)]
 
 
 class Given(BaseModel):
@@ -25,23 +37,37 @@ class Given(BaseModel):
 class GivenVerdict(Given):
     """`useful` null withdraws the verdict; `real` and `false` are claims that held and that did not."""
 
-    call: CallId
+    call: Id
     useful: bool | None
     note: Text = ""
     real: Annotated[list[Text], Field(max_length=200)] = []
     false: Annotated[list[Text], Field(max_length=200)] = []
-    by: Annotated[str, Field(max_length=200)] = ""
+    by: Judge = ""
 
-    @field_validator("note", "by", "call")
-    @classmethod
-    def _without_nul(cls, text: str) -> str:
-        if "\0" in text:
-            raise ValueError("must not hold NUL characters")
-        return text
+
+class GivenPick(Given):
+    """`best` is the call of the answer that was the useful one of its panel; null withdraws the pick."""
+
+    panel: Id
+    best: Id | None
+    note: Text = ""
+    by: Judge = ""
+
+
+VERDICT, PICK = "verdict", "pick"
+
+
+def _verdict_or_pick(given: Any) -> str:
+    return PICK if isinstance(given, dict) and not given.keys().isdisjoint({"panel", "best"}) else VERDICT
+
+
+Said = Annotated[
+    Annotated[GivenVerdict, Tag(VERDICT)] | Annotated[GivenPick, Tag(PICK)], Discriminator(_verdict_or_pick)
+]
 
 
 class GivenCalls(Given):
-    calls: Annotated[list[CallId], Field(min_length=1, max_length=1000)]
+    calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
 def build(bench: Callable[[], Bench], authenticate: Authenticate) -> FastAPI:
@@ -81,9 +107,9 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate) -> APIRouter
     router = APIRouter(prefix="/bench")
 
     @router.post("/verdict")
-    async def verdict(
-        given: Annotated[GivenVerdict, Body()], who: Annotated[Caller, Depends(caller)]
-    ) -> dict[str, Any]:
+    async def verdict(given: Annotated[Said, Body()], who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
+        if isinstance(given, GivenPick):
+            return await _picked(bench(), given, who)
         said = Verdict(given.call, given.useful, given.note, tuple(given.real), tuple(given.false), given.by)
         judged = await bench().judge(said, who)
         return {
@@ -129,12 +155,44 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate) -> APIRouter
             raise NotFound(f"there is no collection {name[:64]!r}", param="name")
         return _described(bench(), name)
 
+    @router.get("/models")
+    async def models(who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
+        known = {model.alias: model for model in bench().models()}
+        left, now = bench().cooling.left(), time.time()
+        return {"models": [_known(known[a], now, left.get(a)) for a in await who.allowed(list(known))]}
+
     return router
+
+
+async def _picked(bench: Bench, given: GivenPick, who: Caller) -> dict[str, Any]:
+    picked = await bench.pick(Pick(given.panel, given.best, given.note, given.by), who)
+    over = [{"call": call, "alias": alias} for call, alias in picked.over.items()]
+    return {**given.model_dump(), "recorded": picked.recorded, "alias": picked.alias, "over": over}
 
 
 def _described(bench: Bench, name: str) -> dict[str, Any]:
     settings = bench.config.collections[name].model_dump()
     return {"name": name, "model": f"bench/{name}", **settings, "explorers": bench.config.explorers_of(name)}
+
+
+def _known(model: Model, now: float, cools_for: float | None) -> dict[str, Any]:
+    """`cools_for` in seconds from `now`, which is a Unix time, as all times here are."""
+    return {
+        "alias": model.alias,
+        "role": model.role,
+        "family": model.family,
+        "chats": model.chats,
+        "context_window": model.context_window,
+        "max_output": model.max_output,
+        "tools": model.tools,
+        "vision": model.vision,
+        "input_cost_per_token": model.input_cost_per_token,
+        "output_cost_per_token": model.output_cost_per_token,
+        "explore": model.explore,
+        "retired": model.retired,
+        "cooling_until": None if cools_for is None else round(now + cools_for, 3),
+        "sources": dict(model.sources),
+    }
 
 
 def _collection(given: str | None) -> str | None:
@@ -143,7 +201,7 @@ def _collection(given: str | None) -> str | None:
 
 
 def _line(record: Record) -> dict[str, Any]:
-    sums, interval = record.sums, record.interval
+    sums, interval, rating = record.sums, record.interval, record.rating
     return {
         "alias": sums.alias,
         "shape": sums.shape,
@@ -154,9 +212,14 @@ def _line(record: Record) -> dict[str, Any]:
         "late": sums.late,
         "useful": sums.useful,
         "not_useful": sums.not_useful,
+        "preferred": sums.preferred,
+        "not_preferred": sums.not_preferred,
         "owed": sums.owed,
         "useful_share": None if interval.share is None else round(interval.share, 4),
         "wilson_90": [round(interval.low, 4), round(interval.high, 4)],
+        "rating": rating and round(rating.rating, 1),
+        "rating_95": rating and [round(rating.low, 1), round(rating.high, 1)],
+        "compared": rating.comparisons if rating else 0,
         "last_seated": sums.last_seated_ms / 1000 or None,
         "last_judged": sums.last_judged_ms / 1000 or None,
     }
@@ -177,14 +240,14 @@ async def _validation_error(request: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return await _bench_error(request, InvalidRequest("the body is not JSON; send one JSON object"))
-    place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
+    place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path", VERDICT, PICK})
     message = f'"{place}": {first["msg"]}' if place else f"the body: {first['msg']}; send one JSON object"
     return await _bench_error(request, InvalidRequest(message, param=place or None))
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
     if error.status_code == 404:
-        routes = "verdict, pending, record, panels, collections, health/live, health/ready"
+        routes = "verdict, pending, record, panels, collections, models, health/live, health/ready"
         return await _bench_error(request, NotFound(f"no such route; under /bench there are: {routes}"))
     refused = BenchError(str(error.detail))
     refused.status, refused.type = error.status_code, "invalid_request_error"

@@ -13,7 +13,9 @@ log = logging.getLogger("bench_proxy")
 HEAD = "0001"
 """The newest migration; checked without importing Alembic, which is only needed when the database is older."""
 
-MIGRATION_LOCK = 0x62656E6368  # "bench": one number that all processes of ours lock in PostgreSQL
+# Numbers that all processes of ours lock in PostgreSQL.
+MIGRATION_LOCK = 0x62656E6368  # "bench"
+WRITE_LOCK = 0x7772697465  # "write"
 
 
 def open_engines(url: str) -> tuple[Engine, Engine]:
@@ -27,6 +29,7 @@ def open_engines(url: str) -> tuple[Engine, Engine]:
         writer, reader = (_sqlite(target, begin) for begin in ("BEGIN IMMEDIATE", "BEGIN"))
     else:
         writer, reader = _postgresql(target), _postgresql(target)
+        event.listen(writer, "begin", _lock_out_other_writers)
     return writer, reader
 
 
@@ -102,3 +105,10 @@ def _postgresql(target: URL) -> Engine:
         pool_size=4,
         connect_args={"options": "-c search_path=bench", "connect_timeout": 5},
     )
+
+
+def _lock_out_other_writers(connection: Connection) -> None:
+    """As SQLite's BEGIN IMMEDIATE does. A commit holds many writes; two of them that change the same sums in another
+    order would wait for each other for ever.
+    """
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")

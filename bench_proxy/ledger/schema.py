@@ -48,6 +48,7 @@ seats = Table(
     Column("answer", Text, nullable=False),
     Column("error", Text),
     Column("useful", Boolean),  # the verdict in force; NULL is none
+    Column("preferred", Boolean),  # the pick in force: true for the best, false for the other answers
     Column("note", Text, nullable=False, default=""),
     Column("real", Text, nullable=False, default="[]"),
     Column("false", Text, nullable=False, default="[]"),
@@ -69,7 +70,20 @@ verdicts = Table(
     Column("judged_by", Text, nullable=False),
 )
 
-COUNTERS = ("seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred")
+picks = Table(
+    "picks",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("panel", String(64), nullable=False, index=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("best", String(96)),  # NULL withdrew what was said before
+    Column("over", Text, nullable=False),  # the calls of the answers that it was preferred to
+    Column("note", Text, nullable=False),
+    Column("judged_by", Text, nullable=False),
+)
+
+COUNTERS = ("seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred", "not_preferred")
 
 sums = Table(
     "sums",
@@ -84,3 +98,29 @@ sums = Table(
     Column("last_judged_ms", BigInteger, nullable=False, default=0),
 )
 Index("sums_of_owner", sums.c.owner, sums.c.collection)
+
+wins = Table(
+    "wins",
+    metadata,
+    # How often the one was useful and the other, on the same panel, was not, or was not preferred to it; over
+    # everything and by collection and key, as in `sums`.
+    Column("collection", String(64), primary_key=True),
+    Column("owner", String(64), primary_key=True),
+    Column("shape", String(32), primary_key=True),
+    Column("winner", String(256), primary_key=True),
+    Column("loser", String(256), primary_key=True),
+    Column("times", BigInteger, nullable=False),
+)
+Index("wins_of_owner", wins.c.owner, wins.c.collection)
+
+facts = Table(
+    "facts",
+    metadata,
+    # What was learned of a model, as long as the alias is served by the same deployments: `served` is a digest of them.
+    Column("alias", String(256), primary_key=True),
+    Column("served", String(64), primary_key=True),
+    Column("context_window", BigInteger),
+    Column("tools", Boolean),
+    Column("vision", Boolean),
+    Column("at_ms", BigInteger, nullable=False),
+)

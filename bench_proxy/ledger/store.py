@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine, RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_proxy.bench import Judged, Page
+from bench_proxy.bench import Judged, Page, Picked
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound
+from bench_proxy.facts import Learned, Subject, learned
 from bench_proxy.ledger.database import migrate, open_engines
-from bench_proxy.ledger.schema import COUNTERS, panels, seats, sums, verdicts
+from bench_proxy.ledger.schema import COUNTERS, facts, panels, picks, seats, sums, verdicts, wins
 from bench_proxy.ledger.writer import Writer
+from bench_proxy.marks import Mark, Marks, Pick, judged, picked, tally
 from bench_proxy.panel.seats import Answer, Report, Seating
 from bench_proxy.records import Record, Sums, Verdict, record
 
@@ -39,11 +42,9 @@ SHOWN = (
 
 MERGING = "merging"
 
-RESERVATION_LOCK = 0x7365617473  # "seats"
-
 
 class SqlLedger:
-    """Implements `bench.Ledger`. Use `open`; one instance a process, in one event loop."""
+    """Implements `bench.Ledger` and `facts.FactStore`. Use `open`; one instance a process, in one event loop."""
 
     def __init__(self, writing: Engine, reading: Engine, content: Callable[[], str]) -> None:
         self._writing = writing
@@ -54,6 +55,8 @@ class SqlLedger:
         dialect = postgresql if writing.dialect.name == "postgresql" else sqlite
         self._insert: Any = dialect.insert
         self._add_to_sums = _upsert(self._insert)
+        self._add_to_wins = _upsert_wins(self._insert)
+        self._add_to_facts = _upsert_facts(self._insert)
 
     @classmethod
     async def open(cls, url: str, content: Callable[[], str]) -> "SqlLedger":
@@ -75,11 +78,9 @@ class SqlLedger:
 
     async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
         def write(connection: Connection) -> list[str]:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": RESERVATION_LOCK})
             mine = (sums.c.collection == "") & (sums.c.owner == "") & (sums.c.shape == shape)
             rows = connection.execute(sa.select(sums.c.alias, sums.c.last_seated_ms).where(mine))
-            chosen = list(choose({row.alias: row.last_seated_ms for row in rows}))
+            chosen = list(choose({row.alias: _integer(row.last_seated_ms) for row in rows}))
             now = _now_ms()
             for alias in chosen:
                 connection.execute(self._add_to_sums, _delta("", "", alias, shape, last_seated_ms=now))
@@ -97,7 +98,7 @@ class SqlLedger:
             "reply": seating.reply,
             "shape": seating.shape,
             "shape_by": seating.shape_by,
-            "asked": asked,
+            "asked": _without_nul(asked),
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
             "note": "",
         }
@@ -120,10 +121,17 @@ class SqlLedger:
     async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         return await self._durable(lambda connection: self._write_verdict(connection, verdict, owner))
 
+    async def pick(self, pick: Pick, owner: str | None) -> Picked:
+        return await self._durable(lambda connection: self._write_pick(connection, pick, owner))
+
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
         def read(connection: Connection) -> list[str]:
             found = sa.select(seats.c.call).where(
-                seats.c.call.in_(calls), seats.c.status == "ok", seats.c.useful.is_(None), *_owned(seats, owner)
+                seats.c.call.in_(calls),
+                seats.c.status == "ok",
+                seats.c.useful.is_(None),
+                seats.c.preferred.is_(None),
+                *_owned(seats, owner),
             )
             owed = set(connection.execute(found).scalars())
             return [call for call in dict.fromkeys(calls) if call in owed]
@@ -131,22 +139,33 @@ class SqlLedger:
         return await self._read(read)
 
     async def record(self, collection: str | None, owner: str | None) -> list[Record]:
-        if collection is None and owner is None:
-            where = [sums.c.collection == "", sums.c.owner == ""]
-        else:
-            where = [sums.c.collection != "" if collection is None else sums.c.collection == collection]
-            where += _owned(sums, owner)
-        totals = [sa.func.sum(sums.c[name]).label(name) for name in COUNTERS]
+        totals = [_total(sums.c[name]).label(name) for name in COUNTERS]
         latest = [sa.func.max(sums.c[name]).label(name) for name in ("last_seated_ms", "last_judged_ms")]
         query = (
             sa.select(sums.c.alias, sums.c.shape, *totals, *latest)
-            .where(*where)
+            .where(*_within(sums, collection, owner))
             .group_by(sums.c.alias, sums.c.shape)
             .order_by(sums.c.alias, sums.c.shape)
         )
 
         def read(connection: Connection) -> list[Record]:
             return [record(Sums(**_integers(row))) for row in connection.execute(query).mappings()]
+
+        return await self._read(read)
+
+    async def wins(self, collection: str | None, owner: str | None) -> dict[str, dict[tuple[str, str], int]]:
+        pair = (wins.c.shape, wins.c.winner, wins.c.loser)
+        query = (
+            sa.select(*pair, _total(wins.c.times).label("times"))
+            .where(*_within(wins, collection, owner))
+            .group_by(*pair)
+        )
+
+        def read(connection: Connection) -> dict[str, dict[tuple[str, str], int]]:
+            of_shape: dict[str, dict[tuple[str, str], int]] = {}
+            for row in connection.execute(query):
+                of_shape.setdefault(row.shape, {})[row.winner, row.loser] = _integer(row.times)
+            return of_shape
 
         return await self._read(read)
 
@@ -178,6 +197,27 @@ class SqlLedger:
                 return None
             seated = sa.select(seats).where(seats.c.panel == panel).order_by(seats.c.number)
             return _panel_json(row, connection.execute(seated).mappings().all(), answers=True)
+
+        return await self._read(read)
+
+    async def learn(self, news: Mapping[Subject, Learned]) -> None:
+        rows = [_fact_row(subject, fact) for subject, fact in sorted(news.items(), key=lambda item: item[0])]
+
+        def write(connection: Connection) -> None:
+            for row in rows:
+                connection.execute(self._add_to_facts, row)
+
+        await self._durable(write)
+
+    async def learned(self) -> Mapping[Subject, Learned]:
+        names = ("context_window", "tools", "vision")
+        # Read as they stand: SQLite keeps anything in a column, and what is no fact must not fail the others.
+        values = [sa.type_coerce(facts.c[name], sa.types.NullType()).label(name) for name in names]
+        query = sa.select(facts.c.alias, facts.c.served, *values)
+
+        def read(connection: Connection) -> Mapping[Subject, Learned]:
+            rows = connection.execute(query)
+            return {(row.alias, row.served): learned(row.context_window, row.tools, row.vision) for row in rows}
 
         return await self._read(read)
 
@@ -222,8 +262,7 @@ class SqlLedger:
             "completion_tokens": answer.completion_tokens,
             "cost": answer.cost,
             "finish_reason": (answer.finish_reason or "")[:64] or None,
-            # PostgreSQL's text holds no NUL.
-            "answer": answer.text.replace("\0", "\N{REPLACEMENT CHARACTER}") if self._content() != "none" else "",
+            "answer": _without_nul(answer.text) if self._content() != "none" else "",
             "error": json.dumps(answer.error.as_json()) if answer.error else None,
             "note": "",
             "real": "[]",
@@ -246,34 +285,67 @@ class SqlLedger:
             self._count(connection, row, **{COUNTED_AS[row["status"]]: 1})
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
-        found = sa.select(seats).where(seats.c.call == verdict.call, *_owned(seats, owner))
-        seat = connection.execute(found).mappings().first()
-        if seat is None:
-            raise NotFound(f"there is no call {verdict.call[:96]!r}, or it has not answered yet", param="call")
-        if seat["status"] != "ok":
-            raise InvalidRequest(
-                f"call {verdict.call} did not answer ({seat['status']}): there is nothing to judge", param="call"
-            )
-        said = {
-            "useful": verdict.useful,
-            "note": verdict.note,
-            "real": json.dumps(verdict.real),
-            "false": json.dumps(verdict.false),
-            "judged_by": verdict.by,
-        }
-        if all(seat[name] == value for name, value in said.items()):
-            return Judged(recorded=False, alias=seat["alias"])
+        seat = _answered_seat(connection, verdict.call, owner, param="call")
+        answers = _answers_beside(connection, seat)
+        before = {call: _mark(row) for call, row in answers.items()}
+        after = judged(before, verdict)
+        alias = _shown_alias(seat, after[verdict.call])
+        if after == before:
+            return Judged(recorded=False, alias=alias)
         now = _now_ms()
-        connection.execute(
-            verdicts.insert(), {"call": verdict.call, "at_ms": now, "owner": owner or seat["owner"], **said}
-        )
-        connection.execute(seats.update().where(seats.c.call == verdict.call).values(**said, judged_ms=now))
-        change = {"useful": 0, "not_useful": 0}
-        for judged, by in ((seat["useful"], -1), (verdict.useful, 1)):
-            if judged is not None:
-                change["useful" if judged else "not_useful"] += by
-        self._count(connection, dict(seat), **change, last_judged_ms=now)
-        return Judged(recorded=True, alias=seat["alias"])
+        said = {name: value for name, value in _columns(after[verdict.call]).items() if name != "preferred"}
+        row = {"call": verdict.call, "at_ms": now, "owner": owner or seat["owner"], **said}
+        connection.execute(verdicts.insert(), row)
+        self._put_marks(connection, answers, before, after, now)
+        return Judged(recorded=True, alias=alias)
+
+    def _write_pick(self, connection: Connection, pick: Pick, owner: str | None) -> Picked:
+        found = sa.select(panels).where(panels.c.id == pick.panel, *_owned(panels, owner))
+        panel = connection.execute(found).mappings().first()
+        if panel is None:
+            raise NotFound(f"there is no panel {pick.panel[:64]!r}", param="panel")
+        if pick.best is not None:
+            best = _answered_seat(connection, pick.best, owner, param="best")
+            if best["panel"] != pick.panel:
+                raise InvalidRequest(f"call {pick.best} is a seat of another panel, {best['panel']}", param="best")
+            if best["kind"] == "merger":
+                raise InvalidRequest(
+                    f"call {pick.best} merged the answers and is not one of them; judge it by a verdict of its own",
+                    param="best",
+                )
+        answers = _answers(connection, pick.panel, seats.c.kind != "merger")
+        before = {call: _mark(row) for call, row in answers.items()}
+        after = picked(before, pick)
+        over = [call for call, mark in after.items() if mark.preferred is False]
+        if after != before:
+            now = _now_ms()
+            row = {"panel": pick.panel, "at_ms": now, "owner": owner or panel["owner"], "best": pick.best}
+            said = {"over": json.dumps(over), "note": pick.note, "judged_by": pick.by}
+            connection.execute(picks.insert(), {**row, **said})
+            self._put_marks(connection, answers, before, after, now)
+        alias = None if pick.best is None else after[pick.best].alias
+        return Picked(after != before, alias, {call: after[call].alias for call in over})
+
+    def _put_marks(
+        self, connection: Connection, answers: Mapping[str, RowMapping], before: Marks, after: Marks, now: int
+    ) -> None:
+        """What is said of a panel's answers, with the sums that change by it."""
+        for call, mark in after.items():
+            if mark != before[call]:
+                judged_ms = answers[call]["judged_ms"] if mark.owed else now
+                values = {**_columns(mark), "judged_ms": judged_ms}
+                connection.execute(seats.update().where(seats.c.call == call).values(values))
+        change = tally(after).since(tally(before))
+        seat_of = {row["alias"]: row for row in answers.values()}
+        changed = {mark.alias for call, mark in after.items() if mark != before[call]}
+        for alias in changed | {alias for alias, _ in change.counts}:
+            counts = {counter: n for (of, counter), n in change.counts.items() if of == alias}
+            self._count(connection, dict(seat_of[alias]), **counts, last_judged_ms=now)
+        for (winner, loser), times in change.wins.items():
+            seat = seat_of[winner]
+            for collection, owner in (("", ""), (seat["collection"], seat["owner"])):
+                key = {"collection": collection, "owner": owner, "shape": seat["shape"]}
+                connection.execute(self._add_to_wins, {**key, "winner": winner, "loser": loser, "times": times})
 
     def _count(self, connection: Connection, seat: Mapping[str, Any], **change: int) -> None:
         """Change the sums over everything and those of the seat's collection and key, in the same transaction."""
@@ -291,6 +363,30 @@ def _upsert(insert: Any) -> Any:
     return new.on_conflict_do_update(index_elements=list(sums.primary_key), set_={**added, **latest})
 
 
+def _upsert_wins(insert: Any) -> Any:
+    new = insert(wins)
+    added = {"times": wins.c.times + new.excluded.times}
+    return new.on_conflict_do_update(index_elements=list(wins.primary_key), set_=added)
+
+
+def _upsert_facts(insert: Any) -> Any:
+    """A window is only ever lowered, a capability only ever learned; whoever writes last."""
+    new = insert(facts)
+    lower = sa.or_(facts.c.context_window.is_(None), new.excluded.context_window < facts.c.context_window)
+    taken = {
+        "context_window": sa.case((lower, new.excluded.context_window), else_=facts.c.context_window),
+        **{name: sa.func.coalesce(new.excluded[name], facts.c[name]) for name in ("tools", "vision")},
+        "at_ms": new.excluded.at_ms,
+    }
+    return new.on_conflict_do_update(index_elements=list(facts.primary_key), set_=taken)
+
+
+def _fact_row(subject: Subject, fact: Learned) -> dict[str, Any]:
+    alias, served = subject
+    known = {"context_window": fact.context_window, "tools": fact.tools, "vision": fact.vision}
+    return {"alias": alias[:256], "served": served[:64], **known, "at_ms": _now_ms()}
+
+
 def _delta(collection: str, owner: str, alias: str, shape: str, **change: int) -> dict[str, Any]:
     zero = dict.fromkeys((*COUNTERS, "last_seated_ms", "last_judged_ms"), 0)
     return {"collection": collection, "owner": owner, "alias": alias, "shape": shape, **zero, **change}
@@ -300,7 +396,62 @@ def _owned(table: sa.Table, owner: str | None) -> list[sa.ColumnElement[bool]]:
     return [] if owner is None else [table.c.owner == owner]
 
 
+def _within(table: sa.Table, collection: str | None, owner: str | None) -> list[sa.ColumnElement[bool]]:
+    """The rows of `sums` or `wins` for a collection and a key, None being any."""
+    if collection is None and owner is None:
+        return [table.c.collection == "", table.c.owner == ""]
+    return [table.c.collection != "" if collection is None else table.c.collection == collection, *_owned(table, owner)]
+
+
+def _answered_seat(connection: Connection, call: str, owner: str | None, *, param: str) -> RowMapping:
+    """A seat whose answer can be judged. Raises NotFound, InvalidRequest."""
+    seat = connection.execute(sa.select(seats).where(seats.c.call == call, *_owned(seats, owner))).mappings().first()
+    if seat is None:
+        raise NotFound(f"there is no call {call[:96]!r}, or it has not answered yet", param=param)
+    if seat["status"] != "ok":
+        raise InvalidRequest(f"call {call} did not answer ({seat['status']}): there is nothing to judge", param=param)
+    return seat
+
+
+def _answers_beside(connection: Connection, seat: RowMapping) -> dict[str, RowMapping]:
+    """The answers that a seat's is compared with, itself included; a merge is no answer among them."""
+    if seat["kind"] == "merger":
+        return _answers(connection, seat["panel"], seats.c.call == seat["call"])
+    return _answers(connection, seat["panel"], seats.c.kind != "merger")
+
+
+def _answers(connection: Connection, panel: str, which: sa.ColumnElement[bool]) -> dict[str, RowMapping]:
+    """By call."""
+    found = sa.select(seats).where(seats.c.panel == panel, seats.c.status == "ok", which)
+    rows = connection.execute(found.order_by(seats.c.number, seats.c.call)).mappings()
+    return {row["call"]: row for row in rows}
+
+
+def _mark(seat: RowMapping) -> Mark:
+    real, false = (tuple(json.loads(seat[name])) for name in ("real", "false"))
+    return Mark(seat["alias"], seat["useful"], seat["preferred"], seat["note"], real, false, seat["judged_by"])
+
+
+def _columns(mark: Mark) -> dict[str, Any]:
+    return {
+        "useful": mark.useful,
+        "preferred": mark.preferred,
+        "note": mark.note,
+        "real": json.dumps(mark.real),
+        "false": json.dumps(mark.false),
+        "judged_by": mark.by,
+    }
+
+
+def _shown_alias(seat: RowMapping, mark: Mark) -> str:
+    return str(seat["mask"] if _hidden(seat) and mark.owed else seat["alias"])
+
+
 def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: bool) -> dict[str, Any]:
+    over = row["partial"] is not None
+    # Nothing is left to be judged without knowing whose it is.
+    open_book = over and not any(s["status"] == "late" or (s["status"] == "ok" and _hidden(s)) for s in of_panel)
+    best = [seat["call"] for seat in of_panel if seat["preferred"]]
     return {
         "panel": row["id"],
         "at": row["at_ms"] / 1000,
@@ -309,17 +460,22 @@ def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: boo
         "shape": row["shape"],
         "shape_by": row["shape_by"],
         "asked": row["asked"] if answers else row["asked"][:200],
-        "over": row["partial"] is not None,
+        "over": over,
         "partial": row["partial"],
         "seconds": row["seconds"],
-        "seats": [_seat_json(seat, answer=answers) for seat in of_panel],
+        "seats": [_seat_json(seat, answer=answers, hidden=_hidden(seat) and not open_book) for seat in of_panel],
         "skipped": json.loads(row["skipped"]),
+        **({"best": best[0]} if best else {}),
         **({"note": row["note"]} if row["note"] else {}),
     }
 
 
-def _seat_json(seat: RowMapping, *, answer: bool) -> dict[str, Any]:
-    hidden = bool(seat["mask"]) and seat["judged_ms"] is None
+def _hidden(seat: RowMapping) -> bool:
+    """A blind panel's seat keeps its letter until it was judged."""
+    return bool(seat["mask"]) and seat["judged_ms"] is None
+
+
+def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"seat": "blind" if hidden else seat["kind"]}
     shown |= {n: seat[n] for n in SHOWN if seat[n] is not None}
     if hidden:  # what it cost, and what its error says, would name it
@@ -330,7 +486,7 @@ def _seat_json(seat: RowMapping, *, answer: bool) -> dict[str, Any]:
     if seat["error"]:
         error = json.loads(seat["error"])
         shown["error"] = {**error, "message": error["type"]} if hidden else error
-    shown["owed"] = seat["status"] == "ok" and seat["useful"] is None
+    shown["owed"] = seat["status"] == "ok" and _mark(seat).owed
     if seat["judged_ms"] is not None:
         shown["verdict"] = {
             "useful": seat["useful"],
@@ -339,6 +495,7 @@ def _seat_json(seat: RowMapping, *, answer: bool) -> dict[str, Any]:
             "false": json.loads(seat["false"]),
             "by": seat["judged_by"],
             "at": seat["judged_ms"] / 1000,
+            **({"preferred": seat["preferred"]} if seat["preferred"] is not None else {}),
         }
     return shown
 
@@ -355,7 +512,22 @@ def _at(cursor: str) -> tuple[int, str]:
 
 
 def _integers(row: RowMapping) -> dict[str, Any]:
-    return {name: int(value or 0) if name not in {"alias", "shape"} else value for name, value in row.items()}
+    return {name: _integer(value) if name not in {"alias", "shape"} else value for name, value in row.items()}
+
+
+def _total(column: sa.Column[int]) -> sa.Function[float]:
+    """Over the collections or keys asked for; as a float, since SQLite fails when the sum of integers has no room."""
+    return sa.func.sum(sa.cast(column, sa.Float))
+
+
+def _without_nul(text: str) -> str:
+    """PostgreSQL's text holds none."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _integer(value: Any) -> int:
+    """SQLite's columns hold anything: text, and infinities too."""
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def _now_ms() -> int:

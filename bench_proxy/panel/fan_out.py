@@ -1,18 +1,32 @@
 """Runs the seats of one panel side by side and says when the panel is over."""
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
+from bench_proxy.panel.notices import is_quota_notice
 from bench_proxy.panel.seats import Answer, Piece, Seat, SeatError
 from bench_proxy.upstream import Call, Reply, Upstream
 
+log = logging.getLogger("bench_proxy")
+
 MAX_ANSWER = 8 * 1024 * 1024
 """Characters of an answer that are kept; the rest of a runaway answer is cut."""
+
+MAX_TOKENS = 2**31 - 1
+"""What the ledger's columns hold."""
+
+MAX_COST = 1e9
+"""US dollars that one answer can have cost."""
+
+N = TypeVar("N", int, float)
 
 REPLACED_WITHIN = 2.0
 """Seconds within which an explorer that fails gives its seat to another."""
@@ -36,14 +50,17 @@ class Pace:
 
 @dataclass(slots=True)
 class _Running:
-    """One seat while it runs: what it has said, and whether its answer is being put on the record."""
+    """One seat while it runs: what it has said, whether its answer is being put on the record, and is there."""
 
     seat: Seat
     began: float
     replaces: bool = False
     keeping: bool = False
+    kept: bool = False
+    ok: bool = False
     first: float | None = None
     size: int = 0
+    half: str = ""
     parts: list[str] = field(default_factory=list)
 
     def seconds(self) -> float:
@@ -54,10 +71,12 @@ class _Running:
         return "".join(self.parts)
 
     def take(self, text: str) -> str:
-        """Keep a piece; returns what of it fits under the cap."""
+        """Keep a piece; returns what of it fits under the cap. A character that was cut in two waits for its end."""
         if self.first is None:
             self.first = self.seconds()
-        kept = text[: MAX_ANSWER - self.size]
+        text = self.half + text
+        self.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        kept = _whole(text.removesuffix(self.half))[: MAX_ANSWER - self.size]
         self.size += len(kept)
         self.parts.append(kept)
         return kept
@@ -95,19 +114,29 @@ class FanOut:
         self._told: asyncio.Queue[Piece | Answer | None] = asyncio.Queue()
         self._heard = True
         self._over = False
-        # Who asks about quotas may well be answered with a sentence about quotas.
-        self._spots_notices = not QUOTA_TALK.search(request.asked())
+        self._stirred = asyncio.Event()
 
     def start(self, seat: Seat, *, replaces: bool = False) -> None:
         running = _Running(seat, time.monotonic(), replaces)
         task = asyncio.create_task(self._run(running), name=f"seat {seat.call}")
         self._open[task] = running
-        task.add_done_callback(lambda done: self._open.pop(done, None))
+        task.add_done_callback(self._left)
+
+    async def until_answered(self) -> None:
+        """Wait until no seat that was started is worth waiting for: all have answered, the quorum has, or the
+        deadline is over. It is for the time before the seating is known: no answer is on the record yet.
+        """
+        left = self._started + self._pace.deadline - time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                while not self._enough():
+                    self._stirred.clear()
+                    await self._stirred.wait()
 
     async def until_over(self) -> list[Answer]:
         """Wait as long as the panel has to; the answers come back in the order in which they were given."""
         grace_ends: float | None = None
-        while self._open:
+        while self._awaited():
             now = time.monotonic()
             if self._pace.quorum and self._count_ok() >= self._pace.quorum:
                 break
@@ -119,12 +148,14 @@ class FanOut:
                 break
             await asyncio.wait(self._open, timeout=ends - now, return_when=asyncio.FIRST_COMPLETED)
         # These have answered; only their place on the record is still being written.
-        if keeping := [task for task, running in self._open.items() if running.keeping]:
-            await asyncio.wait(keeping)
+        while any(running.keeping for running in self._awaited()):
+            self._stirred.clear()
+            await self._stirred.wait()
         self._over = True
-        for running in list(self._open.values()):
-            late = Answer(running.seat, "late", running.seconds(), text=running.text, first_token_seconds=running.first)
-            await self._report(late)
+        # All of them now: what one goes on saying while another is put on the record is not told any more.
+        late = [_late(running) for running in self._awaited()]
+        for answer in late:
+            await self._report(answer)
         self.close()
         return list(self._answers.values())
 
@@ -150,9 +181,10 @@ class FanOut:
             await asyncio.wait(self._open)
 
     async def cancel(self) -> None:
-        """Stop the models of all open seats."""
-        for task in list(self._open):
-            task.cancel()
+        """Stop the models of all open seats; what has been answered still goes on the record."""
+        for task, running in list(self._open.items()):
+            if running.kept or not running.keeping:
+                task.cancel()
         await self.finish()
 
     async def _run(self, running: _Running) -> None:
@@ -162,11 +194,14 @@ class FanOut:
             stopped = UpstreamError("cancelled", 499, "stopped because the caller hung up or the proxy is stopping")
             await self._report(_failed(running, stopped))
             raise
-        running.keeping = True
+        running.keeping, running.ok = True, answer.status == "ok"
+        self._stirred.set()
         await self._report(answer)
+        running.kept = True
+        self._stirred.set()
         if self._replace is not None and self._gives_way(running, answer):
             another = await self._replace(running.seat)
-            if another is not None and not self._over:
+            if another is not None and self._members_work():
                 self.start(another, replaces=True)
 
     async def _ask(self, running: _Running) -> Answer:
@@ -183,9 +218,9 @@ class FanOut:
         except UpstreamError as error:
             return _failed(running, error)
         except Exception as error:  # noqa: BLE001  a fault of ours in one seat must not take the others with it
-            return _failed(running, UpstreamError("server_error", 500, f"{type(error).__name__} inside bench-proxy"))
+            return _failed(running, UpstreamError("internal", 500, f"{type(error).__name__} inside bench-proxy"))
         answer = _answer(running, reply)
-        if self._spots_notices and len(answer.text) <= LONGEST_NOTICE and QUOTA_NOTICE.search(answer.text):
+        if is_quota_notice(answer.text, self._request):
             notice = SeatError(429, "rate_limit", "the answer is a notice about a quota")
             return replace(answer, status="error", error=notice)
         return answer
@@ -195,14 +230,18 @@ class FanOut:
             async for event in events:
                 if isinstance(event, Reply):
                     return replace(event, text=running.text)
-                self._tell(Piece(running.seat, running.take(event.text)))
+                if text := running.take(event.text):
+                    self._tell(Piece(running.seat, text))
                 if running.size >= MAX_ANSWER:
                     return Reply(running.text, finish_reason="length")
         raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
 
     async def _report(self, answer: Answer) -> None:
         late = self._over and answer.status != "late"
-        await self._keep(answer, late)
+        try:
+            await self._keep(answer, late)
+        except Exception:
+            log.exception("call %s is not on the record", answer.seat.call)
         if not late:
             self._answers[answer.seat.call] = answer
             self._tell(answer)
@@ -218,42 +257,51 @@ class FanOut:
             and not running.replaces
             and answer.status in {"error", "empty"}
             and answer.seconds < REPLACED_WITHIN
-            and not self._over
-            and any(other.seat.kind != "explorer" and not other.keeping for other in self._open.values())
+            and self._members_work()
         )
+
+    def _members_work(self) -> bool:
+        """Whether the panel waits for a member anyway, so that one more explorer costs it nothing."""
+        working = {running.seat.kind for running in self._open.values() if not running.keeping}
+        return not self._over and bool(working - {"explorer"})
+
+    def _awaited(self) -> list[_Running]:
+        """The seats whose answers are not on the record yet; others may still be finding a seat to replace them."""
+        return [running for running in self._open.values() if not running.kept]
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        self._stirred.set()
+
+    def _enough(self) -> bool:
+        if all(running.keeping for running in self._open.values()):
+            return True
+        return 0 < self._pace.quorum <= sum(running.ok for running in self._open.values())
 
     def _count_ok(self) -> int:
         return sum(a.status == "ok" for a in self._answers.values())
 
     def _explorers_alone(self) -> bool:
         """Whether only explorers are still open beside seats that were worth waiting for."""
-        open_kinds = {running.seat.kind for running in self._open.values()}
+        open_kinds = {running.seat.kind for running in self._awaited()}
         return open_kinds == {"explorer"} and any(a.seat.kind != "explorer" for a in self._answers.values())
 
 
-QUOTA_NOTICE = re.compile(
-    r"(?:rate[ -]?limit|quota|credits?|usage limit|requests? limit)\b.{0,60}\b(?:exceeded|reached|exhausted|hit)|"
-    r"(?:exceeded|reached|exhausted|hit|out of|insufficient)\b.{0,60}\b(?:rate[ -]?limit|quota|credits?|usage limit)|"
-    r"too many requests",
-    re.IGNORECASE | re.DOTALL,
-)
-QUOTA_TALK = re.compile(r"quota|limit|credit|429|too many requests|billing", re.IGNORECASE)
-LONGEST_NOTICE = 300
-"""Characters; a longer text that speaks of quotas is an answer about quotas."""
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _answer(running: _Running, reply: Reply) -> Answer:
     """Text is an answer, also when it was cut by length; none is `empty`, only reasoning included."""
-    text = reply.text[:MAX_ANSWER]
+    text = _whole(reply.text)[:MAX_ANSWER]
     return Answer(
         running.seat,
         "ok" if text.strip() else "empty",
         running.seconds(),
-        text=text if text.strip() else "",
+        text=text if text.strip() else running.text,
         first_token_seconds=running.first,
-        prompt_tokens=reply.prompt_tokens,
-        completion_tokens=reply.completion_tokens,
-        cost=reply.cost,
+        prompt_tokens=_plausible(reply.prompt_tokens, MAX_TOKENS),
+        completion_tokens=_plausible(reply.completion_tokens, MAX_TOKENS),
+        cost=_plausible(reply.cost, MAX_COST),
         finish_reason=reply.finish_reason,
     )
 
@@ -266,5 +314,21 @@ def _failed(running: _Running, error: UpstreamError) -> Answer:
         running.seconds(),
         text=running.text,
         first_token_seconds=running.first,
-        error=SeatError(error.status, error.kind, error.message, error.retry_after),
+        error=SeatError(error.status, error.kind, _whole(error.message), error.retry_after, error.context_window),
     )
+
+
+def _late(running: _Running) -> Answer:
+    return Answer(running.seat, "late", running.seconds(), text=running.text, first_token_seconds=running.first)
+
+
+def _whole(text: str) -> str:
+    """The text with its characters whole: half a surrogate pair, as some models' servers send it, has no UTF-8."""
+    if not SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _plausible(value: N | None, most: N) -> N | None:
+    """A number as a model's server may report it; NaN and what is out of range are not known."""
+    return value if value is not None and 0 <= value <= most else None

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 
-from bench_proxy.catalog import Catalog
+from bench_proxy.catalog import Catalog, fits
 from bench_proxy.config import CollectionSettings
 from bench_proxy.formats.request import ChatRequest, as_text
 from bench_proxy.panel.seats import Answer
@@ -25,15 +25,24 @@ matter: a minority can be right. Add nothing that no answer supports without say
 
 
 def candidates(
-    collection: CollectionSettings, records: Mapping[str, Record], catalog: Catalog, answered: Sequence[Answer]
+    collection: CollectionSettings,
+    records: Mapping[str, Record],
+    catalog: Catalog,
+    answered: Sequence[Answer],
+    *,
+    tokens: int = 0,
 ) -> list[str]:
     """Aliases in the order in which they are asked to merge: the collection's merger alone if it has one, else the
     members by the lower bound of their record on this shape, members that answered just now before the others.
+
+    `tokens` is the size of what is to be merged: whose context window is too small for it is not asked.
     """
+    wanted = [collection.merger] if collection.merger else dict.fromkeys(collection.members)
+    fitting = [m for m in wanted if fits(catalog.get(m), tokens)]
     if collection.merger:
-        return [collection.merger]
+        return fitting
     well = {a.seat.alias for a in answered}
-    members = [m for m in dict.fromkeys(collection.members) if catalog.get(m).chats and not catalog.get(m).retired]
+    members = [m for m in fitting if catalog.get(m).chats and not catalog.get(m).retired]
     # Sorting is stable: where the record says nothing, the order of the configuration stands.
     members.sort(key=lambda m: (m not in well, -(records[m].interval.low if m in records else 0.0)))
     return members[:TRIES]

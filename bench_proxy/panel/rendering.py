@@ -20,12 +20,13 @@ def partial(seating: Seating, answers: Sequence[Answer]) -> str:
     """The line that says which seats are missing and why; empty when the panel is full."""
     lost = [f"{s.alias} was skipped ({s.why})" for s in seating.skipped]
     for answer in answers:
+        name = f"the merger {answer.seat.name}" if answer.seat.kind == "merger" else answer.seat.name
         if answer.status == "error" and answer.error is not None:
-            lost.append(f"{answer.seat.name} failed ({answer.error.status} {answer.error.type})")
+            lost.append(f"{name} failed ({answer.error.status} {answer.error.type})")
         elif answer.status == "late":
-            lost.append(f"{answer.seat.name} is late (not done after {answer.seconds:.1f} s)")
+            lost.append(f"{name} is late (not done after {answer.seconds:.1f} s)")
         elif answer.status == "empty":
-            lost.append(f"{answer.seat.name} came back empty")
+            lost.append(f"{name} came back empty")
     return f"**Partial panel**: {'; '.join(lost)}.\n\n" if lost else ""
 
 
@@ -50,12 +51,15 @@ def live_section(answer: Answer) -> str:
     return live_head(answer.seat) + answer.text + live_foot(answer)
 
 
-def closing(verdict_url: str, seating: Seating) -> str:
-    """How to say which answers were useful."""
-    return (
-        f"---\n\nSay which answers were useful: POST {verdict_url} "
-        f'{{"call": "{seating.seats[0].call}", "useful": true}}\n'
-    )
+def closing(verdict_url: str, answers: Sequence[Answer]) -> str:
+    """How to say which answers were useful; the call that it shows is one that can be judged.
+
+    Without an address, which a program without a proxy has none of, only which ids to say it by.
+    """
+    call = next(answer.seat.call for answer in answers if answer.status == "ok")
+    if not verdict_url:
+        return f"---\n\nSay which answers were useful by their call ids, such as `{call}`.\n"
+    return f'---\n\nSay which answers were useful: POST {verdict_url} {{"call": "{call}", "useful": true}}\n'
 
 
 def note(report: Report) -> str:
@@ -65,8 +69,8 @@ def note(report: Report) -> str:
 def whole(report: Report, verdict_url: str) -> str:
     """The whole reply in mode `all`."""
     sections = "".join(section(answer) for answer in report.answers)
-    lost = partial(report.seating, report.answers)
-    return heading(report.seating) + lost + sections + note(report) + closing(verdict_url, report.seating)
+    lost = partial(report.seating, report.all)
+    return heading(report.seating) + lost + sections + note(report) + closing(verdict_url, report.answers)
 
 
 def merged(report: Report, verdict_url: str) -> str:

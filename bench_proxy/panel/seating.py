@@ -4,9 +4,9 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench_proxy.catalog import Catalog, Model, sees
+from bench_proxy.catalog import Catalog, Model, fits, sees
 from bench_proxy.config import Config
-from bench_proxy.errors import InvalidRequest, NobodyCanSit
+from bench_proxy.errors import InvalidRequest, NobodyCanSit, PromptTooLarge
 from bench_proxy.formats.request import Brief
 from bench_proxy.ids import call_id
 from bench_proxy.panel.seats import Seat, SeatKind, Skipped
@@ -57,18 +57,29 @@ class Plan:
 
 
 def plan(
-    numbering: Numbering, brief: Brief, config: Config, catalog: Catalog, *, images: bool, allowed: Collection[str]
+    numbering: Numbering,
+    brief: Brief,
+    config: Config,
+    catalog: Catalog,
+    *,
+    images: bool,
+    allowed: Collection[str],
+    tokens: int = 0,
+    cooling: Collection[str] = (),
 ) -> Plan:
     """Seat the members and the guests, and say which models may explore.
 
-    `allowed` are the guests that the caller's key may call. Raises InvalidRequest for a guest that does not exist
-    or may not be called, and when no seat can see the request's images; NobodyCanSit when nobody is left.
+    `allowed` are the guests that the caller's key may call, `tokens` is the size of the prompt, `cooling` who does
+    not explore now. Raises InvalidRequest for a guest that does not exist or may not be called, and when no seat can
+    see the request's images; PromptTooLarge for a member; NobodyCanSit when nobody is left.
     """
     collection = config.collections[brief.collection]
     shape, shape_by = shape_of(brief, config, images=images)
-    table = _Table(numbering, catalog, images=images)
+    table = _Table(numbering, catalog, images=images, tokens=tokens)
     for alias in dict.fromkeys(collection.members):
         table.seat("member", alias)
+    if table.too_small:
+        raise _too_large(brief.collection, table.too_small, tokens)
     members = len(table.seats)
     free = config.limits.max_calls - members
     wanted = min(config.explorers_of(brief.collection), free)
@@ -84,7 +95,13 @@ def plan(
             table.seat("guest", alias)
     guests = len(table.seats) - members
     open_seats = max(0, wanted - guests)
-    candidates = tuple(m for m in catalog if may_explore(m, table.families, images=images))
+    # A decision model says what kind of task it is; the task is not for it.
+    left_out = {config.decision_model, *cooling}
+    candidates = tuple(
+        m
+        for m in catalog
+        if m.alias not in left_out and may_explore(m, table.families, images=images) and fits(m, tokens)
+    )
     if shape:
         candidates = for_shape(candidates, config.all_shapes[shape])
     if not table.seats and not (open_seats and candidates):
@@ -114,7 +131,7 @@ def may_explore(model: Model, families: Collection[str], *, images: bool) -> boo
         and model.explore
         and not model.retired
         and model.family not in families
-        and (not images or sees(model))
+        and (sees(model) if images else model.role != "vision")
     )
 
 
@@ -139,18 +156,24 @@ def stalest(
 class _Table:
     """The seats taken so far, and the families that may not sit again."""
 
-    def __init__(self, numbering: Numbering, catalog: Catalog, *, images: bool) -> None:
+    def __init__(self, numbering: Numbering, catalog: Catalog, *, images: bool, tokens: int) -> None:
         self.seats: list[Seat] = []
         self.skipped: list[Skipped] = []
+        self.too_small: list[Model] = []
         self.families: dict[str, str] = {}
         self._numbering = numbering
         self._catalog = catalog
         self._images = images
+        self._tokens = tokens
 
     def seat(self, kind: SeatKind, alias: str) -> None:
         model = self._catalog.get(alias)
         if why := self._sits_out(model):
             self.skip(kind, alias, why)
+            return
+        if not fits(model, self._tokens):
+            self.too_small.append(model)
+            self.skip(kind, alias, f"its context window of {model.context_window:,} tokens is too small")
             return
         self.families[model.family] = alias
         self.seats.append(self._numbering.seat(kind, alias))
@@ -180,6 +203,16 @@ def _check_guests(guests: Iterable[str], catalog: Catalog, allowed: Collection[s
                 f"Models: {', '.join(sorted(catalog.aliases & set(allowed))) or 'see GET /v1/models'}.",
                 param="bench.with",
             )
+
+
+def _too_large(collection: str, members: Iterable[Model], tokens: int) -> PromptTooLarge:
+    named = ", ".join(f"{m.alias} ({m.context_window:,} tokens)" for m in members)
+    return PromptTooLarge(
+        f"the prompt has about {tokens:,} tokens, more than the context window of members of bench/{collection}: "
+        f"{named}. Send less, or ask a collection of models that take more.",
+        param="messages",
+        code="context_length_exceeded",
+    )
 
 
 def _nobody(collection: str, skipped: Sequence[Skipped], *, images: bool) -> Exception:

@@ -34,8 +34,12 @@ class Seat:
         """`Member 1: gpt`, numbered as in the call id, so that text and ids agree."""
         if self.mask:
             return f"Seat {self.mask}"
-        number = self.call.rpartition(self.kind)[2]
-        return f"{self.kind.capitalize()}{' ' + number if number else ''}: {self.alias}"
+        return f"{self.kind.capitalize()}{f' {self.number}' if self.number else ''}: {self.alias}"
+
+    @property
+    def number(self) -> int:
+        """The seat's among those of its kind, from 1; 0 for a merger that is the only one."""
+        return int(self.call.rpartition("blind" if self.mask else self.kind)[2] or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SeatError:
+    """Why a seat failed; `retry_after` in seconds and `context_window` in tokens, where the model's server said so."""
+
     status: int
     type: str
     message: str
     retry_after: float | None = None
+    context_window: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {"status": self.status, "type": self.type, "message": self.message}
@@ -144,28 +151,29 @@ class Report:
 
     @property
     def partial(self) -> bool:
-        return bool(self.seating.skipped) or any(a.status != "ok" for a in self.answers)
+        return bool(self.seating.skipped) or any(a.status != "ok" for a in self.all)
 
     @property
     def ok(self) -> list[Answer]:
         return [a for a in self.answers if a.status == "ok"]
 
     @property
-    def _all(self) -> tuple[Answer, ...]:
+    def all(self) -> tuple[Answer, ...]:
+        """Of every seat, the merger's included."""
         return self.answers if self.merger is None else (*self.answers, self.merger)
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(a.prompt_tokens or 0 for a in self._all)
+        return sum(a.prompt_tokens or 0 for a in self.all)
 
     @property
     def completion_tokens(self) -> int:
-        return sum(a.completion_tokens or 0 for a in self._all)
+        return sum(a.completion_tokens or 0 for a in self.all)
 
     @property
     def cost(self) -> float | None:
         """US dollars over the seats whose cost is known; None when none is."""
-        known = [a.cost for a in self._all if a.cost is not None]
+        known = [a.cost for a in self.all if a.cost is not None]
         return round(sum(known), 10) if known else None
 
     def as_json(self, verdict_url: str) -> Mapping[str, Any]:
@@ -187,5 +195,6 @@ class Report:
             data["note"] = self.note
         if self.cost is not None:
             data["cost"] = self.cost
-        data["verdict"] = {"method": "POST", "url": verdict_url}
+        if verdict_url:
+            data["verdict"] = {"method": "POST", "url": verdict_url}
         return data

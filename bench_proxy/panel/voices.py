@@ -4,13 +4,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+from bench_proxy.config import StreamMode
+from bench_proxy.formats.base import Alternative
+from bench_proxy.formats.request import Brief
 from bench_proxy.panel import rendering
 from bench_proxy.panel.seats import Answer, Piece, Report, Seat, Seating
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text for one alternative of the reply."""
+    """Text for one alternative of the reply; without any, that the alternative is there."""
 
     text: str
     index: int = 0
@@ -91,20 +94,31 @@ class Floor:
 
 
 class Merged:
-    """The merger's own words as they come; the seats are one line below."""
+    """The merger's own words as they come; the seats are one line below.
+
+    Blanks before its first word are held back: a merger that says nothing else is followed by another.
+    """
 
     def __init__(self, verdict_url: str) -> None:
         self._verdict_url = verdict_url
+        self._blanks = ""
         self._spoken = False
 
     def opening(self, seating: Seating) -> list[Delta]:
         return []
 
     def heard(self, event: Piece | Answer) -> list[Delta]:
-        if isinstance(event, Piece) and event.seat.kind == "merger":
-            self._spoken = True
-            return [Delta(event.text)]
-        return []
+        if event.seat.kind != "merger":
+            return []
+        if isinstance(event, Answer):
+            self._blanks = ""
+            return []
+        text, self._blanks = self._blanks + event.text, ""
+        if not self._spoken and not text.strip():
+            self._blanks = text
+            return []
+        self._spoken = True
+        return [Delta(text)]
 
     def closing(self, report: Report) -> list[Delta]:
         if self._spoken:
@@ -117,12 +131,13 @@ class Choices:
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
+        self._explorers = 0
         self._spoken: set[int] = set()
 
     def opening(self, seating: Seating) -> list[Delta]:
-        for seat in seating.seats:
-            self._index_of(seat)
-        return []
+        self._index = {seat.call: index for index, seat in enumerate(seating.seats)}
+        self._explorers = sum(seat.kind == "explorer" for seat in seating.seats)
+        return [Delta("", index) for index in self._index.values()]
 
     def heard(self, event: Piece | Answer) -> list[Delta]:
         index = self._index_of(event.seat)
@@ -138,7 +153,9 @@ class Choices:
         return []
 
     def _index_of(self, seat: Seat) -> int:
-        return self._index.setdefault(seat.call, len(self._index))
+        """In seat order: explorers that take the place of others stand behind, by number, whoever speaks first."""
+        seated = len(self._index)
+        return self._index.get(seat.call, seated + seat.number - self._explorers - 1)
 
 
 def choice_remark(answer: Answer) -> str:
@@ -154,6 +171,27 @@ def finishes(report: Report) -> list[str]:
     return [a.finish_reason if a.status == "ok" and a.finish_reason else "stop" for a in report.answers]
 
 
+def voice(brief: Brief, stream: StreamMode, verdict_url: str) -> Voice:
+    """Who tells a panel of this brief; `stream` is what its collection says of streaming."""
+    if brief.reply == "choices":
+        return Choices()
+    if brief.reply == "merged":
+        return Merged(verdict_url)
+    return (Floor if (brief.stream_mode or stream) == "live" else Sections)(verdict_url)
+
+
+def alternatives(report: Report, verdict_url: str) -> list[Alternative]:
+    """A whole reply: one text, or in mode `choices` one a seat."""
+    match report.seating.reply:
+        case "choices":
+            said = [answer.text + choice_remark(answer) for answer in report.answers]
+            return [Alternative(*pair) for pair in zip(said, finishes(report), strict=True)]
+        case "merged":
+            return [Alternative(rendering.merged(report, verdict_url))]
+        case _:
+            return [Alternative(rendering.whole(report, verdict_url))]
+
+
 def _last_lines(report: Report, verdict_url: str) -> str:
-    lost = rendering.partial(report.seating, report.answers)
-    return lost + rendering.note(report) + rendering.closing(verdict_url, report.seating)
+    lost = rendering.partial(report.seating, report.all)
+    return lost + rendering.note(report) + rendering.closing(verdict_url, report.answers)

@@ -51,6 +51,7 @@ def upgrade() -> None:
         sa.Column("answer", sa.Text, nullable=False),
         sa.Column("error", sa.Text),
         sa.Column("useful", sa.Boolean),
+        sa.Column("preferred", sa.Boolean),
         sa.Column("note", sa.Text, nullable=False),
         sa.Column("real", sa.Text, nullable=False),
         sa.Column("false", sa.Text, nullable=False),
@@ -71,7 +72,21 @@ def upgrade() -> None:
         sa.Column("judged_by", sa.Text, nullable=False),
     )
     op.create_index("ix_verdicts_call", "verdicts", ["call"])
-    counters = ("seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred")
+    op.create_table(
+        "picks",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        sa.Column("panel", ID, nullable=False),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("owner", ID, nullable=False),
+        sa.Column("best", sa.String(96)),
+        sa.Column("over", sa.Text, nullable=False),
+        sa.Column("note", sa.Text, nullable=False),
+        sa.Column("judged_by", sa.Text, nullable=False),
+    )
+    op.create_index("ix_picks_panel", "picks", ["panel"])
+    counters = (
+        "seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred", "not_preferred",
+    )  # fmt: skip
     op.create_table(
         "sums",
         sa.Column("collection", ID, primary_key=True),
@@ -83,3 +98,22 @@ def upgrade() -> None:
         sa.Column("last_judged_ms", sa.BigInteger, nullable=False),
     )
     op.create_index("sums_of_owner", "sums", ["owner", "collection"])
+    op.create_table(
+        "wins",
+        sa.Column("collection", ID, primary_key=True),
+        sa.Column("owner", ID, primary_key=True),
+        sa.Column("shape", SHORT, primary_key=True),
+        sa.Column("winner", NAME, primary_key=True),
+        sa.Column("loser", NAME, primary_key=True),
+        sa.Column("times", sa.BigInteger, nullable=False),
+    )
+    op.create_index("wins_of_owner", "wins", ["owner", "collection"])
+    op.create_table(
+        "facts",
+        sa.Column("alias", NAME, primary_key=True),
+        sa.Column("served", ID, primary_key=True),
+        sa.Column("context_window", sa.BigInteger),
+        sa.Column("tools", sa.Boolean),
+        sa.Column("vision", sa.Boolean),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+    )

@@ -1,0 +1,32 @@
+"""Who pays for a seat: the key that a collection was asked with, when LiteLLM itself took the call for one."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from litellm.constants import INTERNAL_CALL_ORIGIN_METADATA_KEY
+from litellm.litellm_core_utils.internal_call_metadata import (
+    FORWARDABLE_IDENTITY_METADATA_KEYS,
+    without_budget_reservation,
+)
+
+# The key itself stays behind: it would narrow the members to what the key may call by name.
+IDENTITY = FORWARDABLE_IDENTITY_METADATA_KEYS - {"user_api_key_auth"}
+
+_payer: ContextVar[Mapping[str, Any]] = ContextVar("bench_payer", default={})  # noqa: B039  read only
+
+
+def charge(metadata: Mapping[str, Any]) -> None:
+    """Let the seats of this context be paid by the caller of the call that has this metadata.
+
+    LiteLLM has counted that call's tokens, which are the seats' together, against the key's rate limits. A call that
+    another one has caused (`internal_call_origin`) is billed, and not counted there once more.
+    """
+    identity = {name: value for name, value in metadata.items() if name in IDENTITY and value is not None}
+    if identity:
+        _payer.set({**without_budget_reservation(identity), INTERNAL_CALL_ORIGIN_METADATA_KEY: "bench_proxy"})
+
+
+def payer() -> Mapping[str, Any]:
+    """What a seat's call says of it, in LiteLLM's metadata."""
+    return _payer.get()

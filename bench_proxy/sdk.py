@@ -1,0 +1,121 @@
+"""bench-proxy in a Python program, without a proxy: `bench_proxy.install(router, config)`."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench_proxy.bench import Bench, Caller, Judged
+from bench_proxy.catalog import Catalog
+from bench_proxy.config import Config, read
+from bench_proxy.cooling import Cooling
+from bench_proxy.facts import Facts
+from bench_proxy.host import models
+from bench_proxy.host.decisions import Decisions
+from bench_proxy.host.installation import Installation
+from bench_proxy.host.provider import PROVIDING
+from bench_proxy.host.upstream import RouterLane
+from bench_proxy.ledger.store import SqlLedger
+from bench_proxy.records import Record, Verdict
+
+# On import: a router that names a collection is made before there is anything to install it on.
+PROVIDING.register()
+
+REBUILD_SECONDS = 60.0
+"""How old the catalog may be: LiteLLM finds out limits of models by itself, and tells nobody."""
+
+
+def install(router: Any, config: Mapping[str, Any] | Path | str, *, ledger: str | None = None) -> "Installed":
+    """Let LiteLLM answer for the collections of `config`, their members being models of `router` (a litellm.Router).
+
+    `config` is the `bench:` block as a mapping, or a YAML file that is one or has one. `ledger` is a database's URL
+    that goes before the configuration's. From now on `bench/<collection>` stands wherever LiteLLM takes a model:
+    in the router's `model_list` and `fallbacks`, and in `litellm.completion`. Nothing is opened before the first call.
+
+    Raises ConfigError with every fault of the configuration.
+    """
+    names = router.get_model_names()
+    read_config = read(config, models=frozenset(names), panels=models.panels(router))
+    return Installed(router, read_config, ledger or read_config.ledger.url)
+
+
+class Installed:
+    """What `install` did, until `close`; `async with` closes it too. Its coroutines may run in any event loop."""
+
+    def __init__(self, router: Any, config: Config, ledger: str) -> None:
+        self._router = router
+        self._config = config
+        self._ledger = ledger
+        self._cooling = Cooling()
+        self._facts = Facts()
+        self._catalog = Catalog([], {})
+        self._catalog_of: object = ()
+        self._installation = Installation(lambda: config, self._begin, self._end, self._caller)
+        PROVIDING.enter(self._installation, router)
+
+    async def verdict(self, call: str, useful: bool | None, note: str = "", by: str = "") -> Judged:
+        """Say whether the answer with this call id was useful; None takes back what was said.
+
+        Returns when that is on the record. Raises NotFound, InvalidRequest, LedgerUnavailable.
+        """
+        bench = await self._installation.bench()
+        return await bench.judge(Verdict(call, useful, note, by=by), self._caller({}))
+
+    async def record(self, collection: str | None = None) -> list[Record]:
+        """What the ledger says of each model on each shape."""
+        bench = await self._installation.bench()
+        return await bench.record(collection, self._caller({}))
+
+    async def close(self) -> None:
+        """Wait for the panels that still run, late seats included (at most `timing.seat_timeout` seconds), and let
+        go of the ledger. Calls for the collections fail from then on.
+        """
+        PROVIDING.leave(self._installation, self._router)
+        await self._installation.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _begin(self) -> Bench:
+        ledger = await SqlLedger.open(self._ledger, lambda: self._config.ledger.content)
+        await self._facts.exchange(ledger)
+        return Bench(
+            RouterLane(lambda: self._router, lambda alias: self._known().get(alias).priced),
+            ledger,
+            lambda: self._config,
+            self._known,
+            Decisions(lambda: self._router),
+            cooling=self._cooling,
+            facts=self._facts,
+        )
+
+    async def _end(self, bench: Bench) -> None:
+        if isinstance(bench.ledger, SqlLedger):
+            await bench.ledger.close()
+
+    def _caller(self, metadata: Mapping[str, Any]) -> Caller:
+        """Whoever holds the router may call all of its models, and see all panels."""
+
+        async def allowed(names: Any) -> list[str]:
+            return [name for name in names if self._router.get_model_list(model_name=name)]
+
+        return Caller(owner="local", admin=True, allowed=allowed)
+
+    def _known(self) -> Catalog:
+        """Built anew when the router's models changed, or something was learned."""
+        seen = (models.fingerprint(self._router), self._facts.version, time.monotonic() // REBUILD_SECONDS)
+        if seen != self._catalog_of:
+            self._catalog = Catalog(
+                models.hosted(self._router),
+                self._config.models,
+                self._facts.known,
+                lambda alias: models.found(self._router, alias),
+            )
+            self._catalog_of = seen
+        return self._catalog

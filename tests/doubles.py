@@ -1,0 +1,203 @@
+"""Hand-written doubles of what stands around `Bench`: models that say what a script says, a ledger in memory.
+
+models = Models(gpt=["Hel", "lo"], claude=[fails(429, "rate_limit")], qwen=[gate, "at last"])
+table = Table(models, members=["gpt", "claude"], others=["qwen"], explorers=1)
+panel, report = await table.ask()
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from bench_proxy.bench import Bench, Caller, Decision, Judged, Page, Panel, Picked
+from bench_proxy.catalog import Catalog, HostFacts
+from bench_proxy.config import Config, parse
+from bench_proxy.errors import UpstreamError
+from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.marks import Pick
+from bench_proxy.panel.seats import Answer, Piece, Report, Seating
+from bench_proxy.ratings import Wins
+from bench_proxy.records import Record, Verdict
+from bench_proxy.upstream import Call, Reply, Text
+
+Step = str | float | asyncio.Event | Exception | Reply
+"""Of a script: text that is said, seconds or an event that is waited for, how it fails, how it ends."""
+
+WITHIN = 20
+"""Seconds after which a test has failed; none needs them."""
+
+
+def fails(status: int = 500, kind: str = "server_error", message: str = "down", **more: Any) -> UpstreamError:
+    return UpstreamError(kind, status, message, **more)
+
+
+class Models:
+    """Each plays its script at every call; one without says "I am <alias>."
+
+    `open` counts the calls under way and the streams that were not closed, `calls` has every call.
+    """
+
+    def __init__(self, **scripts: Sequence[Step]) -> None:
+        self.scripts: dict[str, Sequence[Step]] = dict(scripts)
+        self.calls: list[Call] = []
+        self.open = 0
+
+    def asked(self, alias: str) -> list[Call]:
+        return [call for call in self.calls if call.alias == alias]
+
+    async def complete(self, call: Call) -> Reply:
+        async with self.stream(call) as events:
+            text: list[str] = []
+            async for event in events:
+                if isinstance(event, Reply):
+                    return replace(event, text="".join(text))
+                text.append(event.text)
+        raise fails(502, "bad_response", "the stream ended without a terminal event")
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
+        self.calls.append(call)
+        self.open += 1
+        events = self._play(call.alias)
+        try:
+            yield events
+        finally:
+            await events.aclose()
+            self.open -= 1
+
+    async def _play(self, alias: str) -> Any:
+        for step in self.scripts.get(alias, [f"I am {alias}."]):
+            match step:
+                case str():
+                    yield Text(step)
+                case Reply():
+                    yield step
+                    return
+                case Exception():
+                    raise step
+                case asyncio.Event():
+                    await step.wait()
+                case _:
+                    await asyncio.sleep(step)
+        yield Reply("", "stop", prompt_tokens=10, completion_tokens=5, cost=0.001)
+
+
+class Remembered:
+    """A ledger in memory: the answers by call, who was seated when; `lines` is what its record says."""
+
+    def __init__(self, lines: Sequence[Record] = ()) -> None:
+        self.lines = list(lines)
+        self.answers: dict[str, Answer] = {}
+        self.late: dict[str, bool] = {}
+        self.places: dict[str, int] = {}
+        self.reports: list[Report] = []
+        self.seated: dict[str, int] = {}
+        self.reserving: asyncio.Event | None = None
+
+    async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
+        chosen = list(choose(self.seated))
+        self.seated.update(dict.fromkeys(chosen, len(self.seated) + 1))
+        if self.reserving is not None:
+            await self.reserving.wait()
+        return chosen
+
+    async def opened(self, seating: Seating, owner: str, asked: str, at_ms: int) -> None: ...
+
+    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
+        self.answers[answer.seat.call] = answer
+        self.late[answer.seat.call] = late
+        self.places[answer.seat.call] = place
+
+    async def closed(self, report: Report) -> None:
+        self.reports.append(report)
+
+    async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
+        raise NotImplementedError
+
+    async def pick(self, pick: Pick, owner: str | None) -> Picked:
+        raise NotImplementedError
+
+    async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
+        return list(calls)
+
+    async def record(self, collection: str | None, owner: str | None) -> list[Record]:
+        return self.lines
+
+    async def wins(self, collection: str | None, owner: str | None) -> Mapping[str, Wins]:
+        return {}
+
+    async def panels(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Page:
+        return Page([], None)
+
+    async def panel(self, panel: str, owner: str | None) -> None:
+        return None
+
+    async def healthy(self) -> bool:
+        return True
+
+
+class Undecided:
+    async def decide(self, model: str, question: str, options: Mapping[str, str]) -> Decision | None:
+        return None
+
+
+class Table:
+    """A `Bench` with one collection, `core`, its members, and others that may explore."""
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        members: Sequence[str],
+        others: Sequence[str] = (),
+        ledger: Remembered | None = None,
+        timing: Mapping[str, float] | None = None,
+        limits: Mapping[str, float] | None = None,
+        **collection: Any,
+    ) -> None:
+        block = {
+            "collections": {"core": {"members": list(members), "explorers": 0, "shape": "general", **collection}},
+            "models": {name: {"family": name} for name in (*members, *others)},
+            "timing": dict(timing or {}),
+            "limits": dict(limits or {}),
+        }
+        self.models = models
+        self.ledger = ledger or Remembered()
+        self.config: Config = parse(block, "the test")
+        self.catalog = Catalog([HostFacts(name, underlying=name) for name in (*members, *others)], self.config.models)
+        self.bench = Bench(
+            self.models,
+            self.ledger,
+            lambda: self.config,
+            lambda: self.catalog,
+            Undecided(),
+            rng=random.Random(20261129),  # noqa: S311  the same ties each time
+        )
+
+    async def open(self, content: Any = "Who are you?", **brief: Any) -> tuple[Panel, asyncio.Task[None]]:
+        """A panel that runs; the caller awaits both."""
+        asked = Brief(**{"model": "bench/core", "collection": "core", "reply": "all", **brief})
+        request = ChatRequest([{"role": "user", "content": content}], {})
+        panel = await self.bench.ask(asked, request, Caller("me", admin=True, allowed=_all), self.config)
+        return panel, self.bench.start(panel)
+
+    async def ask(self, content: Any = "Who are you?", **brief: Any) -> tuple[Panel, Report]:
+        """A panel from its first event to its last late seat, and its report."""
+        panel, _, report = await self.listen(content, **brief)
+        return panel, report
+
+    async def listen(self, content: Any = "Who are you?", **brief: Any) -> tuple[Panel, list[Piece | Answer], Report]:
+        """The same, with all that was heard meanwhile."""
+        panel, running = await self.open(content, **brief)
+        async with asyncio.timeout(WITHIN):
+            heard = [event async for event in panel.events()]
+            report = await panel.report
+            await running
+        return panel, heard, report
+
+
+async def _all(names: Any) -> list[str]:
+    return list(names)

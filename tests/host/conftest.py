@@ -1,0 +1,28 @@
+"""LiteLLM in the test's own process: without a look at the network, and with its own warnings left to it."""
+
+import os
+
+import pytest
+
+os.environ.update(LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS="True", LITELLM_LOG="ERROR")
+
+THEIRS = (
+    # LiteLLM's types, as pydantic sees them; which of its calls says so first depends on the order of the tests.
+    "ignore:.*using the `ReadOnly` qualifier:UserWarning",
+    "ignore::pydantic.warnings.PydanticDeprecatedSince20",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name == "host":
+            for warning in THEIRS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> None:
+    """LiteLLM prints where to get help each time that a call fails."""
+    import litellm
+
+    litellm.suppress_debug_info = True
