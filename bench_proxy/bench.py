@@ -123,11 +123,12 @@ class Panel:
             _log_panel(report)
             await self._fan_out.finish()
         finally:
-            await self._fan_out.cancel()
-            self._fan_out.close()
+            # First, since a seat that has answered before the explorers were seated waits for the seating.
             for future in (self.seating, self.report):
                 if not future.done():
                     future.cancel()
+            await self._fan_out.cancel()
+            self._fan_out.close()
 
     async def _seat(self) -> Seating:
         planned, brief = self._plan, self.brief

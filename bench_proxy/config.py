@@ -176,12 +176,12 @@ def load(
     if override is not None:
         block_file, block = override, _block_of(_read(override))
     else:
-        block_file, block = litellm_file, litellm.get("bench") or {}
+        block_file, block = litellm_file, {} if (own := litellm.get("bench")) is None else own
         if isinstance(block, dict) and set(block) == {"file"}:
             block_file = litellm_file.parent / str(block["file"])
             block = _block_of(_read(block_file))
     where = "" if block_file != litellm_file else "bench."
-    known = models if models is not None else _model_names(litellm, litellm_file.parent)
+    known = models if models is not None else _model_names(_documents(litellm_file))
     return parse(block, str(block_file), where=where, models=known), Source(litellm_file, block_file)
 
 
@@ -194,11 +194,15 @@ def parse(block: object, source: str, *, where: str = "bench.", models: Collecti
     try:
         config = Config.model_validate(block)
     except ValidationError as invalid:
-        faults += [f"{where}{_fault(error)}" for error in invalid.errors(include_url=False)]
-    if config is not None:
-        faults += [f"{where}{fault}" for fault in _impossible(config)]
+        errors = invalid.errors(include_url=False)
+        faults += [f"{where}{_fault(error)}" for error in errors]
+        sound = _sound_part(block, [error["loc"] for error in errors])
+    else:
+        sound = config
+    if sound is not None:
+        faults += [f"{where}{fault}" for fault in _impossible(sound)]
         if models is not None:
-            faults += [f"{where}{fault}" for fault in _unknown_models(config, models)]
+            faults += [f"{where}{fault}" for fault in _unknown_models(sound, models)]
     if faults or config is None:
         raise ConfigError(source, faults)
     return config
@@ -228,8 +232,10 @@ def environment() -> Environment:
 
 def master_key_set(litellm_file: Path) -> bool:
     """Whether LiteLLM will ask for a key: from its file, `os.environ/NAME` included, or the environment."""
-    general = _read(litellm_file).get("general_settings")
-    stated = str((general or {}).get("master_key") or "") if isinstance(general, dict | None) else ""
+    stated = ""
+    for document in _documents(litellm_file):  # a later one overrides the section
+        if isinstance(general := document.get("general_settings"), dict):
+            stated = str(general.get("master_key") or "")
     if stated.startswith("os.environ/"):
         stated = os.environ.get(stated.removeprefix("os.environ/"), "")
     return bool(stated) or environment().master_key
@@ -266,16 +272,35 @@ def _block_of(document: dict[str, Any]) -> Any:
     return document["bench"] if set(document) == {"bench"} else document
 
 
-def _model_names(litellm: Mapping[str, Any], folder: Path) -> frozenset[str] | None:
-    """The names in `model_list`, LiteLLM's `include:` files too; None when they can also come from a database."""
-    general = litellm.get("general_settings")
-    if isinstance(general, dict) and general.get("store_model_in_db"):
-        return None
-    included = [_read(folder / str(name)) for name in litellm.get("include") or ()]
-    lists = [document.get("model_list") for document in (litellm, *included)]
-    names = {m.get("model_name") for listed in lists if isinstance(listed, list) for m in listed if isinstance(m, dict)}
-    aliases = litellm.get("router_settings", {}) or {}
-    names |= set((aliases.get("model_group_alias") or {}) if isinstance(aliases, dict) else ())
+def _documents(file: Path) -> list[dict[str, Any]]:
+    """LiteLLM's file and those that it includes, nested ones too, in the order in which LiteLLM merges them."""
+    found: dict[Path, dict[str, Any]] = {}
+    waiting = [file]
+    while waiting:
+        current = waiting.pop(0)
+        if current.resolve() in found:
+            continue
+        document = found[current.resolve()] = _read(current)
+        included = document.get("include", [])
+        if not (isinstance(included, list) and all(isinstance(name, str) for name in included)):
+            raise ConfigError(str(current), ["include: must be a list of files"])
+        # Beside the file that names it, else beside the first one.
+        beside = [current.parent / name for name in included]
+        waiting += [p if p.exists() else file.parent / name for p, name in zip(beside, included, strict=True)]
+    return list(found.values())
+
+
+def _model_names(documents: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
+    """The names that LiteLLM's files list; None when models can also come from a database."""
+    names: set[object] = set()
+    for document in documents:
+        general, router, listed = (document.get(k) for k in ("general_settings", "router_settings", "model_list"))
+        if isinstance(general, dict) and general.get("store_model_in_db"):
+            return None
+        if isinstance(listed, list):
+            names |= {model.get("model_name") for model in listed if isinstance(model, dict)}
+        if isinstance(router, dict):
+            names |= set(router.get("model_group_alias") or ())
     return frozenset(n for n in names if isinstance(n, str))
 
 
@@ -311,6 +336,28 @@ def _fault(error: Any) -> str:
         case _:
             message = error["msg"][0].lower() + error["msg"][1:]
             return f"{path}: {message}, not {_kind(error['input'])}"
+
+
+def _sound_part(block: Mapping[Any, Any], faulty: Iterable[tuple[Any, ...]]) -> Config | None:
+    """The block without its faulty fields, so that all else that is wrong is found in the same run.
+
+    None when what other sections are measured by is at fault itself.
+    """
+    rest = {name: dict(value) if isinstance(value, dict) else value for name, value in block.items()}
+    for section, *inner in faulty:
+        if section in {"limits", "shapes"}:
+            return None
+        within = rest.get(section)
+        if not (inner and isinstance(within, dict)):
+            rest.pop(section, None)
+        elif section in {"collections", "models"} and inner[1:] and inner[1] not in {"members", "[key]"}:
+            within[inner[0]] = {k: v for k, v in within.get(inner[0], {}).items() if k != inner[1]}
+        else:
+            within.pop(inner[0], None)
+    try:
+        return Config.model_validate(rest)
+    except ValidationError:
+        return None
 
 
 def _fields_at(path: tuple[Any, ...]) -> list[str]:
@@ -355,6 +402,11 @@ def _impossible(config: Config) -> list[str]:
                 faults.append(f"{at}.members.{index}: {member} is a collection; a collection cannot hold another")
         if collection.merger.lower().startswith(MODEL_PREFIX):
             faults.append(f"{at}.merger: {collection.merger} is a collection; a merger must be a model")
+    faults += [
+        f"models.{name}: is a collection; facts are about models"
+        for name in config.models
+        if name.lower().startswith(MODEL_PREFIX)
+    ]
     if config.decision_model.lower().startswith(MODEL_PREFIX):
         faults.append(f"decision_model: {config.decision_model} is a collection; it must be a model")
     return faults

@@ -79,7 +79,8 @@ def wilson(useful: int, judged: int, z: float = Z90) -> Interval:
     share = k / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Interval(share, max(0.0, centre - spread), min(1.0, centre + spread))
+    # Rounding must not push a bound past the share that it belongs to.
+    return Interval(share, max(0.0, min(share, centre - spread)), min(1.0, max(share, centre + spread)))
 
 
 def record(sums: Sums) -> Record:
@@ -104,4 +105,5 @@ def added(first: Sums, second: Sums) -> Sums:
 
 
 def _count(value: float) -> int:
-    return int(value) if math.isfinite(value) and value > 0 else 0
+    """At most what a float holds exactly; NaN, like anything below 0, counts nothing."""
+    return int(min(value, 2**53)) if value > 0 else 0

@@ -9,7 +9,7 @@ from functools import cache
 from bench_proxy.bench import Bench
 from bench_proxy.catalog import Catalog
 from bench_proxy.config import Config, Source, environment, load
-from bench_proxy.errors import BenchError, ConfigError
+from bench_proxy.errors import ConfigError, LedgerUnavailable
 from bench_proxy.host import models, mount
 from bench_proxy.host.auth import authenticate
 from bench_proxy.host.upstream import RouterLane
@@ -71,7 +71,7 @@ class Extension:
 
     def bench(self) -> Bench:
         if self._bench is None:
-            raise BenchError("bench-proxy has not started; its log says why")
+            raise LedgerUnavailable("bench-proxy could not start; the proxy's log says why")
         return self._bench
 
     def config(self) -> Config:

@@ -15,7 +15,7 @@ from bench_proxy.bench import Bench, Caller, Panel, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
 from bench_proxy.formats.base import Envelope, Format, Usage
-from bench_proxy.formats.brief import collection_of, is_bench_model, read_brief
+from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
 from bench_proxy.http.body import Incoming, top_level_model
 from bench_proxy.panel import rendering
@@ -76,8 +76,9 @@ class Answering:
         if body is None:
             raise InvalidRequest("the body is not JSON, or not UTF-8; send one JSON object")
         request, wish = format.read(body)
-        known = collection_of(body["model"]) in config.collections
-        names = list(config.collections) if known else await _allowed(caller, config)
+        # LiteLLM has checked that this key may call this collection; an error also says which others it may call.
+        complete = is_complete(body["model"], config)
+        names = list(config.collections) if complete else await _allowed(caller, config)
         brief = read_brief(body, headers, config, names, stream=wish.stream, include_usage=wish.include_usage)
         panel = await bench.ask(brief, request, caller, config)
         reply = _Reply(format, panel, brief, config, _verdict_url(config, scope, headers), response)
@@ -114,7 +115,7 @@ class Response:
 
 
 class _Reply:
-    """Writes one panel to one client."""
+    """Writes one panel to one client. It is cancelled when the client hangs up, and the panel's futures must not be."""
 
     def __init__(
         self, format: Format, panel: Panel, brief: Brief, config: Config, verdict_url: str, response: Response
@@ -131,7 +132,7 @@ class _Reply:
         await (self._streamed() if self._brief.stream else self._whole())
 
     async def _whole(self) -> None:
-        report = await self._panel.report
+        report = await asyncio.shield(self._panel.report)
         data = report.as_json(self._verdict_url)
         headers = _headers(self._brief, report.seating, report)
         try:
@@ -170,11 +171,11 @@ class _Reply:
     async def _events(self) -> AsyncGenerator[bytes, None]:
         format, envelope = self._format, self._envelope
         yield format.begin(envelope)
-        seating = await self._panel.seating
+        seating = await asyncio.shield(self._panel.seating)
         yield format.text(envelope, rendering.heading(seating))
         async for answer in self._panel.answers():
             yield format.text(envelope, rendering.section(answer))
-        report = await self._panel.report
+        report = await asyncio.shield(self._panel.report)
         data = report.as_json(self._verdict_url)
         try:
             check_answered(report, self._brief, data)
@@ -183,7 +184,7 @@ class _Reply:
             return
         note = f"{report.note}\n\n" if report.note else ""
         lost = rendering.partial(seating, report.answers)
-        yield format.text(envelope, lost + note + rendering.closing(self._verdict_url, seating))
+        yield format.text(envelope, lost + note + rendering.closing(self._verdict_url, report.answers))
         yield format.end(envelope, _usage(report), data)
 
 

@@ -14,6 +14,7 @@ HEAD = "0001"
 """The newest migration; checked without importing Alembic, which is only needed when the database is older."""
 
 MIGRATION_LOCK = 0x62656E6368  # "bench": one number that all processes of ours lock in PostgreSQL
+WRITE_LOCK = 0x7772697465  # "write"
 
 
 def open_engines(url: str) -> tuple[Engine, Engine]:
@@ -27,6 +28,7 @@ def open_engines(url: str) -> tuple[Engine, Engine]:
         writer, reader = (_sqlite(target, begin) for begin in ("BEGIN IMMEDIATE", "BEGIN"))
     else:
         writer, reader = _postgresql(target), _postgresql(target)
+        event.listen(writer, "begin", _lock_writes)
     return writer, reader
 
 
@@ -93,6 +95,11 @@ def _sqlite(target: URL, begin: str) -> Engine:
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _lock_writes(connection: Connection) -> None:
+    """Group commits of several processes change the same sums in any order: without one lock they would deadlock."""
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
 
 
 def _postgresql(target: URL) -> Engine:

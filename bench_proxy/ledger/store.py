@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,8 @@ from bench_proxy.ledger.writer import Writer
 from bench_proxy.panel.seats import Answer, Report, Seating
 from bench_proxy.records import Record, Sums, Verdict, record
 
+log = logging.getLogger("bench_proxy")
+
 T = TypeVar("T")
 
 COUNTED_AS = {"ok": "answered", "empty": "empty", "error": "failed", "late": "late"}
@@ -37,8 +40,6 @@ SHOWN = (
 )
 """The columns of a seat that its JSON shows by their own names."""
 
-RESERVATION_LOCK = 0x7365617473  # "seats"
-
 
 class SqlLedger:
     """Implements `bench.Ledger`. Use `open`; one instance a process, in one event loop."""
@@ -47,6 +48,7 @@ class SqlLedger:
         self._writing = writing
         self._reading = reading
         self._content = content
+        self._closed = False
         self._writer = Writer(writing)
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bench-ledger-read")
         dialect = postgresql if writing.dialect.name == "postgresql" else sqlite
@@ -59,13 +61,14 @@ class SqlLedger:
         try:
             writing, reading = await asyncio.to_thread(open_engines, url)
             await asyncio.to_thread(migrate, writing)
-        except (SQLAlchemyError, OSError, ValueError) as error:
+        except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
             detail = " ".join(str(getattr(error, "orig", None) or error).split())
             raise LedgerUnavailable(f"the ledger {_public(url)} cannot be opened: {detail}") from error
         return cls(writing, reading, content)
 
     async def close(self) -> None:
         """Commit what waits, then let go of the database."""
+        self._closed = True
         await self._writer.close()
         await asyncio.to_thread(self._readers.shutdown)
         for engine in (self._writing, self._reading):
@@ -73,11 +76,9 @@ class SqlLedger:
 
     async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
         def write(connection: Connection) -> list[str]:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": RESERVATION_LOCK})
             mine = (sums.c.collection == "") & (sums.c.owner == "") & (sums.c.shape == shape)
             rows = connection.execute(sa.select(sums.c.alias, sums.c.last_seated_ms).where(mine))
-            chosen = list(choose({row.alias: row.last_seated_ms for row in rows}))
+            chosen = list(choose({row.alias: _integer(row.last_seated_ms) for row in rows}))
             now = _now_ms()
             for alias in chosen:
                 connection.execute(self._add_to_sums, _delta("", "", alias, shape, last_seated_ms=now))
@@ -95,11 +96,12 @@ class SqlLedger:
             "reply": seating.reply,
             "shape": seating.shape,
             "shape_by": seating.shape_by,
-            "asked": asked,
+            "asked": _text(asked),
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
             "note": "",
         }
-        await self._writer.put(lambda connection: connection.execute(panels.insert(), row))
+        future = await self._writer.put(lambda connection: connection.execute(panels.insert(), row))
+        future.add_done_callback(lambda done: _log_lost(seating.panel, done))
 
     async def answered(self, seating: Seating, owner: str, answer: Answer, *, late: bool) -> None:
         row = self._seat_row(seating, owner, answer, late=late)
@@ -121,7 +123,10 @@ class SqlLedger:
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
         def read(connection: Connection) -> list[str]:
             found = sa.select(seats.c.call).where(
-                seats.c.call.in_(calls), seats.c.status == "ok", seats.c.useful.is_(None), *_owned(seats, owner)
+                seats.c.call.in_([_text(call) for call in calls]),
+                seats.c.status == "ok",
+                seats.c.useful.is_(None),
+                *_owned(seats, owner),
             )
             owed = set(connection.execute(found).scalars())
             return [call for call in dict.fromkeys(calls) if call in owed]
@@ -132,7 +137,7 @@ class SqlLedger:
         if collection is None and owner is None:
             where = [sums.c.collection == "", sums.c.owner == ""]
         else:
-            where = [sums.c.collection != "" if collection is None else sums.c.collection == collection]
+            where = [sums.c.collection != "" if collection is None else sums.c.collection == _text(collection)]
             where += _owned(sums, owner)
         totals = [sa.func.sum(sums.c[name]).label(name) for name in COUNTERS]
         latest = [sa.func.max(sums.c[name]).label(name) for name in ("last_seated_ms", "last_judged_ms")]
@@ -152,7 +157,7 @@ class SqlLedger:
         newest = (panels.c.at_ms.desc(), panels.c.id.desc())
         query = sa.select(panels).where(*_owned(panels, owner)).order_by(*newest).limit(limit + 1)
         if collection is not None:
-            query = query.where(panels.c.collection == collection)
+            query = query.where(panels.c.collection == _text(collection))
         if cursor is not None:
             query = query.where(sa.tuple_(panels.c.at_ms, panels.c.id) < sa.tuple_(*_at(cursor)))
 
@@ -170,7 +175,7 @@ class SqlLedger:
 
     async def panel(self, panel: str, owner: str | None) -> Mapping[str, Any] | None:
         def read(connection: Connection) -> Mapping[str, Any] | None:
-            found = sa.select(panels).where(panels.c.id == panel, *_owned(panels, owner))
+            found = sa.select(panels).where(panels.c.id == _text(panel), *_owned(panels, owner))
             row = connection.execute(found).mappings().first()
             if row is None:
                 return None
@@ -190,6 +195,9 @@ class SqlLedger:
         return await (await self._writer.put(write))  # type: ignore[no-any-return]
 
     async def _read(self, read: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
+
         def run() -> T:
             try:
                 with self._reading.connect() as connection:
@@ -218,8 +226,7 @@ class SqlLedger:
             "completion_tokens": answer.completion_tokens,
             "cost": answer.cost,
             "finish_reason": (answer.finish_reason or "")[:64] or None,
-            # PostgreSQL's text holds no NUL.
-            "answer": answer.text.replace("\0", "\N{REPLACEMENT CHARACTER}") if self._content() != "none" else "",
+            "answer": _text(answer.text) if self._content() != "none" else "",
             "error": json.dumps(answer.error.as_json()) if answer.error else None,
             "note": "",
             "real": "[]",
@@ -229,7 +236,8 @@ class SqlLedger:
 
     def _write_answer(self, connection: Connection, row: Mapping[str, Any]) -> None:
         connection.execute(seats.insert(), row)
-        self._count(connection, row, seated=1, last_seated_ms=row["at_ms"], **{COUNTED_AS[row["status"]]: 1})
+        counts = {COUNTED_AS[row["status"]]: 1} | ({"late": 1} if row["late"] else {})
+        self._count(connection, row, seated=1, last_seated_ms=row["at_ms"], **counts)
 
     def _write_late(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """A seat that the panel left behind: once when it is late, once more when it answers after all."""
@@ -242,7 +250,7 @@ class SqlLedger:
             self._count(connection, row, **{COUNTED_AS[row["status"]]: 1})
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> bool:
-        found = sa.select(seats).where(seats.c.call == verdict.call, *_owned(seats, owner))
+        found = sa.select(seats).where(seats.c.call == _text(verdict.call), *_owned(seats, owner))
         seat = connection.execute(found).mappings().first()
         if seat is None:
             raise NotFound(f"there is no call {verdict.call[:96]!r}, or it has not answered yet", param="call")
@@ -339,13 +347,31 @@ def _cursor(row: RowMapping) -> str:
 
 def _at(cursor: str) -> tuple[int, str]:
     at_ms, _, panel = cursor.partition(".")
-    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) <= 15 and panel):
+    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) <= 15 and panel and "\0" not in panel):
         raise InvalidRequest(f"{cursor[:64]!r} is not a cursor: take it from `next` of the page before", param="cursor")
     return int(at_ms), panel
 
 
 def _integers(row: RowMapping) -> dict[str, Any]:
-    return {name: int(value or 0) if name not in {"alias", "shape"} else value for name, value in row.items()}
+    return {name: _integer(value) if name not in {"alias", "shape"} else value for name, value in row.items()}
+
+
+def _integer(value: Any) -> int:
+    """SQLite holds whatever it was given; what is no number counts nothing."""
+    try:
+        return int(value or 0)
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _text(text: str) -> str:
+    """PostgreSQL's text holds no NUL."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _log_lost(panel: str, done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("panel %s is not on the record, its answers may be: %s", panel, error)
 
 
 def _now_ms() -> int:

@@ -1,17 +1,29 @@
 """Runs the seats of one panel side by side and says when the panel is over."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.panel.seats import Answer, Seat, SeatError
 from bench_proxy.upstream import Call, Reply, Upstream
 
+log = logging.getLogger("bench_proxy")
+
 MAX_ANSWER = 8 * 1024 * 1024
 """Characters of an answer that are kept; the rest of a runaway answer is cut."""
+
+MAX_TOKENS = 2**31 - 1
+"""What the ledger's columns hold."""
+
+MAX_COST = 1e9
+"""US dollars that one answer can have cost."""
+
+N = TypeVar("N", int, float)
 
 Keep = Callable[[Answer, bool], Awaitable[None]]
 """Puts an answer on the record; the flag says that the panel had not waited for it."""
@@ -67,7 +79,7 @@ class FanOut:
             if now >= ends:
                 break
             await asyncio.wait(self._open, timeout=ends - now, return_when=asyncio.FIRST_COMPLETED)
-        if self._keeping:  # these have answered; only their place on the record is still being written
+        while self._keeping:  # these have answered; only their place on the record is still being written
             await asyncio.wait(self._keeping)
         self._over = True
         for seat in list(self._open.values()):
@@ -90,8 +102,8 @@ class FanOut:
             await asyncio.wait(self._open)
 
     async def cancel(self) -> None:
-        """Stop the models of all open seats."""
-        for task in list(self._open):
+        """Stop the models of all open seats; what has been answered still goes on the record."""
+        for task in self._open.keys() - self._keeping:
             task.cancel()
         await self.finish()
 
@@ -123,7 +135,10 @@ class FanOut:
 
     async def _report(self, answer: Answer) -> None:
         late = self._over and answer.status != "late"
-        await self._keep(answer, late)
+        try:
+            await self._keep(answer, late)
+        except Exception:
+            log.exception("call %s is not on the record", answer.seat.call)
         if not late:
             self._answers[answer.seat.call] = answer
             self._told.put_nowait(answer)
@@ -143,14 +158,30 @@ def _answer(seat: Seat, reply: Reply, seconds: float) -> Answer:
         seat,
         "ok" if reply.text.strip() else "empty",
         seconds,
-        text=reply.text[:MAX_ANSWER],
-        prompt_tokens=reply.prompt_tokens,
-        completion_tokens=reply.completion_tokens,
-        cost=reply.cost,
+        text=_kept(reply.text),
+        prompt_tokens=_plausible(reply.prompt_tokens, MAX_TOKENS),
+        completion_tokens=_plausible(reply.completion_tokens, MAX_TOKENS),
+        cost=_plausible(reply.cost, MAX_COST),
         finish_reason=reply.finish_reason,
     )
     return replace(answer, text="") if answer.status == "empty" else answer
 
 
 def _failed(seat: Seat, error: UpstreamError, seconds: float) -> Answer:
-    return Answer(seat, "error", seconds, error=SeatError(error.status, error.kind, error.message, error.retry_after))
+    message = _kept(error.message)
+    return Answer(seat, "error", seconds, error=SeatError(error.status, error.kind, message, error.retry_after))
+
+
+def _kept(text: str) -> str:
+    """What can be passed on of a text: half a surrogate pair, as some models' servers send it, has no UTF-8."""
+    text = text[:MAX_ANSWER]
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _plausible(value: N | None, most: N) -> N | None:
+    """A number as a model's server may report it; NaN and what is out of range are not known."""
+    return value if value is not None and 0 <= value <= most else None

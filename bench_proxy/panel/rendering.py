@@ -36,12 +36,10 @@ def section(answer: Answer) -> str:
     return head + _body(answer) + "\n\n"
 
 
-def closing(verdict_url: str, seating: Seating) -> str:
-    """How to say which answers were useful."""
-    return (
-        f"---\n\nSay which answers were useful: POST {verdict_url} "
-        f'{{"call": "{seating.seats[0].call}", "useful": true}}\n'
-    )
+def closing(verdict_url: str, answers: Sequence[Answer]) -> str:
+    """How to say which answers were useful; the call that it shows is one that can be judged."""
+    call = next(answer.seat.call for answer in answers if answer.status == "ok")
+    return f'---\n\nSay which answers were useful: POST {verdict_url} {{"call": "{call}", "useful": true}}\n'
 
 
 def whole(report: Report, verdict_url: str) -> str:
@@ -49,7 +47,7 @@ def whole(report: Report, verdict_url: str) -> str:
     sections = "".join(section(answer) for answer in report.answers)
     note = f"{report.note}\n\n" if report.note else ""
     lost = partial(report.seating, report.answers)
-    return heading(report.seating) + lost + sections + note + closing(verdict_url, report.seating)
+    return heading(report.seating) + lost + sections + note + closing(verdict_url, report.answers)
 
 
 def _body(answer: Answer) -> str:
