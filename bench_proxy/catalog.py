@@ -120,10 +120,10 @@ class Catalog:
         return _model(group, served, self._facts.get(alias, ModelFacts()), self._learned.get((alias, served), NOTHING))
 
 
-_DATE = r"(?:20\d{2}-?\d{2}-?\d{2}|\d{4}|\d{2}-\d{2})"
+_DATE = r"(?:20\d{2}-?\d{2}-?\d{2}|\d{2}-20\d{2}|\d{4}|\d{2}-\d{2})"
 _TAIL = re.compile(
     rf"[-_.](?:{_DATE}|latest|preview|exp|instruct|chat|it|"
-    r"fp8|fp16|bf16|int[48]|awq|gptq|gguf|mlx|q\d(?:_[a-z0-9]+)*|\d+bit|"
+    r"(?:nv|mx)?fp4|fp8|fp16|bf16|int[48]|awq|gptq|gguf|mlx|bnb|i?q\d(?:_[a-z0-9]+)*|\d+bit|"
     r"\d+(?:\.\d+)?[bm]|\d+x\d+b|a\d+b)$"
 )
 

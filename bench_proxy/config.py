@@ -6,7 +6,7 @@ The only module that reads the environment. A `Config` is frozen; a reload makes
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -185,9 +185,9 @@ def load(
     else:
         block_file, block = _block_in(litellm, litellm_file)
     where = "" if block_file != litellm_file else "bench."
-    entries = _model_list(litellm, litellm_file.parent)
-    known = models if models is not None else _model_names(litellm, entries)
-    nested = {*panels, *panel_names(entries, _aliases(litellm))}
+    documents = _documents(litellm_file)
+    known = models if models is not None else _model_names(documents)
+    nested = {*panels, *panel_names(_model_list(documents), _aliases(documents))}
     return parse(block, str(block_file), where=where, models=known, panels=nested), Source(litellm_file, block_file)
 
 
@@ -230,12 +230,16 @@ def parse(
     try:
         config = Config.model_validate(block)
     except ValidationError as invalid:
-        faults += [f"{where}{_fault(error)}" for error in invalid.errors(include_url=False)]
-    if config is not None:
-        faults += [f"{where}{fault}" for fault in _impossible(config)]
+        errors = invalid.errors(include_url=False)
+        faults += [f"{where}{_fault(error)}" for error in errors]
+        sound = _sound_part(block, [error["loc"] for error in errors])
+    else:
+        sound = config
+    if sound is not None:
+        faults += [f"{where}{fault}" for fault in _impossible(sound)]
         if models is not None:
-            faults += [f"{where}{fault}" for fault in _unknown_models(config, models)]
-        faults += [f"{where}{fault}" for fault in _nested(config, models or (), panels)]
+            faults += [f"{where}{fault}" for fault in _unknown_models(sound, models)]
+        faults += [f"{where}{fault}" for fault in _nested(sound, models or (), panels)]
     if faults or config is None:
         raise ConfigError(source, faults)
     return config
@@ -265,8 +269,10 @@ def environment() -> Environment:
 
 def master_key_set(litellm_file: Path) -> bool:
     """Whether LiteLLM will ask for a key: from its file, `os.environ/NAME` included, or the environment."""
-    general = _read(litellm_file).get("general_settings")
-    stated = str((general or {}).get("master_key") or "") if isinstance(general, dict | None) else ""
+    stated = ""
+    for document in _documents(litellm_file):  # a later one overrides the section
+        if isinstance(general := document.get("general_settings"), dict):
+            stated = str(general.get("master_key") or "")
     if stated.startswith("os.environ/"):
         stated = os.environ.get(stated.removeprefix("os.environ/"), "")
     return bool(stated) or environment().master_key
@@ -305,31 +311,53 @@ def _block_of(document: dict[str, Any]) -> Any:
 
 def _block_in(document: dict[str, Any], file: Path) -> tuple[Path, Any]:
     """The block of a LiteLLM file, and the file that it stands in: `bench: {file: …}` names another one."""
-    block = document.get("bench") or {}
+    block = {} if (own := document.get("bench")) is None else own
     if isinstance(block, dict) and set(block) == {"file"}:
         other = file.parent / str(block["file"])
         return other, _block_of(_read(other))
     return file, block
 
 
-def _model_list(litellm: Mapping[str, Any], folder: Path) -> list[Mapping[str, Any]]:
-    """The entries of `model_list`, those of LiteLLM's `include:` files too."""
-    included = [_read(folder / str(name)) for name in litellm.get("include") or ()]
-    lists = [document.get("model_list") for document in (litellm, *included)]
+def _documents(file: Path) -> list[dict[str, Any]]:
+    """LiteLLM's file and those that it includes, nested ones too, in the order in which LiteLLM merges them."""
+    found: dict[Path, dict[str, Any]] = {}
+    waiting = [file]
+    while waiting:
+        current = waiting.pop(0)
+        if current.resolve() in found:
+            continue
+        document = found[current.resolve()] = _read(current)
+        included = document.get("include", [])
+        if not (isinstance(included, list) and all(isinstance(name, str) for name in included)):
+            raise ConfigError(str(current), ["include: must be a list of files"])
+        # Beside the file that names it, else beside the first one.
+        beside = [current.parent / name for name in included]
+        waiting += [p if p.exists() else file.parent / name for p, name in zip(beside, included, strict=True)]
+    return list(found.values())
+
+
+def _model_list(documents: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries of every `model_list`."""
+    lists = [document.get("model_list") for document in documents]
     return [entry for listed in lists if isinstance(listed, list) for entry in listed if isinstance(entry, dict)]
 
 
-def _aliases(litellm: Mapping[str, Any]) -> Mapping[str, Any]:
-    settings = litellm.get("router_settings", {}) or {}
-    return (settings.get("model_group_alias") or {}) if isinstance(settings, dict) else {}
+def _aliases(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """LiteLLM's other names for its models."""
+    found: dict[str, Any] = {}
+    for document in documents:
+        if isinstance(router := document.get("router_settings"), dict):
+            found.update(router.get("model_group_alias") or {})
+    return found
 
 
-def _model_names(litellm: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
-    """The names that LiteLLM serves; None when they can also come from a database."""
-    general = litellm.get("general_settings")
-    if isinstance(general, dict) and general.get("store_model_in_db"):
-        return None
-    names = {entry.get("model_name") for entry in entries} | set(_aliases(litellm))
+def _model_names(documents: Sequence[Mapping[str, Any]]) -> frozenset[str] | None:
+    """The names that LiteLLM's files list; None when models can also come from a database."""
+    for document in documents:
+        general = document.get("general_settings")
+        if isinstance(general, dict) and general.get("store_model_in_db"):
+            return None
+    names = {entry.get("model_name") for entry in _model_list(documents)} | set(_aliases(documents))
     return frozenset(n for n in names if isinstance(n, str))
 
 
@@ -387,6 +415,28 @@ def _fault(error: Any) -> str:
             return f"{path}: {message}, not {_kind(error['input'])}"
 
 
+def _sound_part(block: Mapping[Any, Any], faulty: Iterable[tuple[Any, ...]]) -> Config | None:
+    """The block without its faulty fields, so that all else that is wrong is found in the same run.
+
+    None when what other sections are measured by is at fault itself.
+    """
+    rest = {name: dict(value) if isinstance(value, dict) else value for name, value in block.items()}
+    for section, *inner in faulty:
+        if section in {"limits", "shapes"}:
+            return None
+        within = rest.get(section)
+        if not (inner and isinstance(within, dict)):
+            rest.pop(section, None)
+        elif section in {"collections", "models"} and inner[1:] and inner[1] not in {"members", "[key]"}:
+            within[inner[0]] = {k: v for k, v in within.get(inner[0], {}).items() if k != inner[1]}
+        else:
+            within.pop(inner[0], None)
+    try:
+        return Config.model_validate(rest)
+    except ValidationError:
+        return None
+
+
 def _fields_at(path: tuple[Any, ...]) -> list[str]:
     """The keys that are valid where an unknown one stood, by walking the sections along its path."""
     section: Any = Config
@@ -429,6 +479,11 @@ def _impossible(config: Config) -> list[str]:
                 faults.append(f"{at}.members.{index}: {member} is a collection; a collection cannot hold another")
         if collection.merger.lower().startswith(MODEL_PREFIX):
             faults.append(f"{at}.merger: {collection.merger} is a collection; a merger must be a model")
+    faults += [
+        f"models.{name}: is a collection; facts are about models"
+        for name in config.models
+        if name.lower().startswith(MODEL_PREFIX)
+    ]
     if config.decision_model.lower().startswith(MODEL_PREFIX):
         faults.append(f"decision_model: {config.decision_model} is a collection; it must be a model")
     return faults

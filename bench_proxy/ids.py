@@ -24,5 +24,5 @@ def call_id(panel: str, seat: str, number: int) -> str:
 
 
 def _dated(prefix: str, now: datetime | None) -> str:
-    at = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
+    at = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{prefix}{at}-{b32encode(secrets.token_bytes(RANDOM_BYTES)).decode().lower()}"

@@ -11,7 +11,7 @@ from bench_proxy.bench import Bench
 from bench_proxy.catalog import Catalog
 from bench_proxy.config import Config, Source, environment, load
 from bench_proxy.cooling import Cooling
-from bench_proxy.errors import BenchError, ConfigError, LedgerUnavailable
+from bench_proxy.errors import ConfigError, LedgerUnavailable
 from bench_proxy.facts import Facts
 from bench_proxy.host import models, mount
 from bench_proxy.host.auth import authenticate, caller_of
@@ -99,7 +99,7 @@ class Extension:
 
     def bench(self) -> Bench:
         if self._bench is None:
-            raise BenchError("bench-proxy has not started; its log says why")
+            raise LedgerUnavailable("bench-proxy could not start; the proxy's log says why")
         return self._bench
 
     async def _begun(self) -> Bench:

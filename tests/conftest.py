@@ -5,11 +5,19 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
+from hypothesis import settings
 
-from tests.proxy import Proxy
-from tests.served import BENCH, MODELS
+from tests.proxy import ROOT, Proxy
+from tests.served import BENCH, KEYLESS_BENCH, KEYLESS_MODELS, MODELS, PROBE, WHO, WORKERS_BENCH, WORKERS_MODELS
 from tests.upstream import Upstream
+
+# Examples are not timed: a busy machine is no fault.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+PROXIES = {"proxy", "bare", "keyless", "workers"}
 
 
 class NetworkClosed(RuntimeError):
@@ -64,7 +72,58 @@ def proxy(upstream: Upstream) -> Iterator[Proxy]:
         yield running
 
 
+@pytest.fixture
+def models(upstream: Upstream) -> Upstream:
+    """The model server with nothing remembered of the tests before."""
+    upstream.clear()
+    return upstream
+
+
+@pytest.fixture
+def http(proxy: Proxy) -> Iterator[httpx.Client]:
+    """A caller of the shared proxy, with its key."""
+    with proxy.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def bare(upstream: Upstream) -> Iterator[Proxy]:
+    """LiteLLM as it is, with the same models as `proxy`."""
+    with Proxy(upstream.api_base, MODELS, bare=True, router_settings={"disable_cooldowns": True}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def keyless(upstream: Upstream) -> Iterator[Proxy]:
+    """No master key, the extension named three times in two ways, and a look inside at /probe."""
+    with Proxy(
+        upstream.api_base,
+        KEYLESS_MODELS,
+        bench=KEYLESS_BENCH,
+        key=None,
+        callbacks=["hooks.bench.gateway", "bench_proxy.gateway", "hooks.bench.gateway", "probe.handle"],
+        files={"hooks/bench.py": (ROOT / "hooks/bench.py").read_text(), "probe.py": PROBE},
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def workers(upstream: Upstream) -> Iterator[Proxy]:
+    """Two processes over one ledger, and callers with different rights."""
+    with Proxy(
+        upstream.api_base,
+        WORKERS_MODELS,
+        bench=WORKERS_BENCH,
+        workers=2,
+        # LiteLLM holds keys of a custom authentication to their lists of models only when told so twice.
+        general_settings={"custom_auth": "who.check", "custom_auth_run_common_checks": True},
+        litellm_settings={"enable_post_custom_auth_checks": True},
+        files={"who.py": WHO},
+    ) as running:
+        yield running
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "proxy" in getattr(item, "fixturenames", ()):
+        if PROXIES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.proxy)

@@ -149,7 +149,8 @@ class Proxy:
         self.write_config()
         command = [str(LITELLM), "--config", str(self.config_path), "--host", "127.0.0.1", "--port", str(self.port)]
         if self.workers > 1:
-            command += ["--num_workers", str(self.workers)]
+            # Workers that do not answer while they load LiteLLM on a busy machine must not be replaced for that.
+            command += ["--num_workers", str(self.workers), "--timeout_worker_healthcheck", str(START_SECONDS)]
         if sys.platform != "linux":
             self._reserved.close()
         with self.log_path.open("ab") as log:

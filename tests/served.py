@@ -1,4 +1,4 @@
-"""What the shared proxy serves: its models, its collections, and the rest of its `bench:` block.
+"""What the shared proxies serve: their models, their collections, and the rest of their `bench:` blocks.
 
 A test that needs another collection adds it here; only what needs other settings of the whole proxy starts its own.
 """
@@ -45,9 +45,14 @@ FAILING = (
     "huge-a",
 )
 EXPLORERS = tuple(f"ok-explorer-{name}" for name in "abc")
+SEEING = ("ok-h",)
+# Explorers of one shape alone: no other shape admits a model of their role.
+WIDE = tuple(f"ok-wide-{name}" for name in "abcdefghij")
+ROLES = {**dict.fromkeys(WIDE, "light"), "rate-explorer": "code", "gate-explorer": "vision"}
+SHAPES = {"wide": ["light"], "limited": ["code"], "patient": ["vision"]}
 
 # Alias -> the upstream's name: the same, so that a reply's text names the alias.
-MODELS: dict[str, str] = {name: name for name in WELL_BEHAVED + FAILING}
+MODELS: dict[str, str] = {name: name for name in (*WELL_BEHAVED, *FAILING, *ROLES)}
 
 COLLECTIONS: dict[str, dict[str, Any]] = {
     "solo": {"members": ["ok-a"], "explorers": 0, "description": "One model."},
@@ -71,19 +76,127 @@ COLLECTIONS: dict[str, dict[str, Any]] = {
     "agents": {"members": ["tools-a", "tools-b"], "explorers": 0, "reply": "route"},
     "echoes": {"members": ["echo-a", "echo-b"], "explorers": 0, "shape": "general"},
     "unicode": {"members": ["unicode-a", "unicode-b"], "explorers": 0, "shape": "general"},
+    "outcomes": {
+        "members": ["ok-a", "empty-a", "null-a", "length-a", "fail500-a"],
+        "explorers": 0,
+        "shape": "general",
+    },
+    "garbled": {"members": ["ok-a", "garbage-a", "cut-a", "html-a"], "explorers": 0, "shape": "general"},
+    "metered": {
+        "members": ["in800-out120-a", "ok-a", "usageless-a", "fail500-a"],
+        "explorers": 0,
+        "shape": "general",
+    },
+    "timed-out": {"members": ["fail408-a"], "explorers": 0, "shape": "general"},
+    "overdue": {"members": ["ok-a", "gate-a", "gate-b"], "explorers": 0, "shape": "general"},
+    "cancelled": {"members": ["gate-a", "gate-b"], "explorers": 0, "shape": "general", "on_disconnect": "cancel"},
+    "one-gate": {"members": ["gate-a"], "explorers": 0, "shape": "general"},
+    "huge": {"members": ["huge-a", "ok-a"], "explorers": 0, "shape": "general"},
+    "crowd": {"members": ["slow300-a", "slow300-b"], "explorers": 0, "shape": "general"},
+    "wide": {"members": ["ok-a"], "explorers": 2, "shape": "wide"},
+    "hasty": {"members": ["gate-a"], "explorers": 1, "shape": "limited"},
+    "patient": {"members": ["ok-a"], "explorers": 1, "shape": "patient"},
+    "guests": {"members": ["ok-a"], "explorers": 2, "shape": "general"},
+    "seeing": {"members": ["ok-h"], "explorers": 0},
+    "paged": {"members": ["ok-a"], "explorers": 0},
 }
 
 BENCH: dict[str, Any] = {
     "collections": COLLECTIONS,
+    "shapes": SHAPES,
     # Every name its own family; none but the explorers is asked without being a member.
-    "models": {name: {"family": name, "explore": name in EXPLORERS, "tools": True} for name in MODELS},
+    "models": {
+        name: {
+            "family": name,
+            "role": ROLES.get(name, "general"),
+            "explore": name in EXPLORERS or name in ROLES,
+            "tools": True,
+            "vision": True if name in SEEING else None,
+        }
+        for name in MODELS
+    },
     # Short enough that a test can see each limit act, long enough for a busy machine.
     "timing": {
-        "seat_timeout": 15,
-        "explorer_grace": 5,
+        "seat_timeout": 20,
+        "explorer_grace": 3,
         "keep_alive": 1,
         "first_piece": 5,
         "turn": 20,
         "hold_status": 3,
     },
 }
+
+# The proxy without a key.
+
+KEYLESS_MODELS: dict[str, str] = {name: name for name in ("ok-a", "ok-b", "hang-a", "once-fail500-a")}
+KEYLESS_BENCH: dict[str, Any] = {
+    "collections": {
+        "pair": {"members": ["ok-a", "ok-b"], "explorers": 0},
+        "hanging": {"members": ["ok-a", "hang-a"], "explorers": 0},
+    },
+    "models": {name: {"family": name, "explore": False} for name in KEYLESS_MODELS},
+    "timing": {"seat_timeout": 1},
+}
+PROBE = '''
+"""Tells what LiteLLM looks like from inside, and that another callback than ours stays in its lists."""
+
+import litellm
+from litellm.integrations.custom_logger import CustomLogger
+from litellm.proxy import proxy_server
+
+CONFIG_FILE_WHILE_LOADING = proxy_server.user_config_file_path
+LISTS = ("callbacks", "input_callback", "success_callback", "failure_callback", "service_callback",
+         "_async_success_callback", "_async_failure_callback")
+
+
+class Probe(CustomLogger):
+    pass
+
+
+handle = Probe()
+
+
+@proxy_server.app.get("/probe")
+async def probe() -> dict:
+    return {
+        "config_file_while_loading": CONFIG_FILE_WHILE_LOADING,
+        "routes": [type(route).__name__ for route in proxy_server.app.router.routes],
+        "callbacks": {name: [type(c).__name__ for c in getattr(litellm, name)] for name in LISTS},
+    }
+'''
+
+# Two processes, and keys that may call some collections only.
+
+WORKERS_MODELS: dict[str, str] = {name: name for name in ("ok-a", "ok-b", "ok-c", *WIDE)}
+WORKERS_BENCH: dict[str, Any] = {
+    "collections": {
+        "pair": {"members": ["ok-a", "ok-b"], "explorers": 0, "description": "Two models.", "tags": ["small"]},
+        "secret": {"members": ["ok-b"], "explorers": 1, "shape": "general", "description": "For few."},
+        "wide": {"members": ["ok-a"], "explorers": 2, "shape": "wide"},
+    },
+    "shapes": SHAPES,
+    "models": {
+        name: {"family": name, "role": ROLES.get(name, "general"), "explore": name in WIDE} for name in WORKERS_MODELS
+    },
+}
+ALICE = "sk-alice-may-call-the-pair-and-one-model"
+BOB = "sk-bob-may-call-all-collections-and-no-model"
+WHO = f'''
+"""LiteLLM's custom authentication: the administrator, and two whose keys are limited."""
+
+import os
+
+from litellm.proxy._types import LitellmUserRoles, UserAPIKeyAuth
+from litellm.proxy.proxy_server import master_key
+
+
+async def check(request, api_key: str) -> UserAPIKeyAuth:
+    print(f"asked of process {{os.getpid()}}", flush=True)
+    if api_key == master_key:
+        return UserAPIKeyAuth(api_key=api_key, user_role=LitellmUserRoles.PROXY_ADMIN)
+    if api_key == "{ALICE}":
+        return UserAPIKeyAuth(api_key=api_key, models=["bench/pair", "ok-c"])
+    if api_key == "{BOB}":
+        return UserAPIKeyAuth(api_key=api_key, models=["bench/*"])
+    raise Exception("who is that?")
+'''

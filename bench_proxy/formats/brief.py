@@ -25,7 +25,7 @@ class Options(BaseModel):
     shape: str | None = None
     explorers: int | None = Field(None, ge=0)
     quorum: int | None = Field(None, ge=1)
-    deadline: float | None = Field(None, gt=0, le=86_400, allow_inf_nan=False, strict=False)
+    deadline: float | None = Field(None, gt=0, le=86_400, allow_inf_nan=False)
     stream: StreamMode | None = None
     blind: bool | None = None
     partial: Literal["accept", "refuse"] | None = None
@@ -35,6 +35,13 @@ class Options(BaseModel):
 def collection_of(model: str) -> str:
     """The name between the prefix and the mode, as it was written: `bench/core:route` → `core`."""
     return model[len(MODEL_PREFIX) :].partition(":")[0]
+
+
+def is_complete(model: str, config: Config) -> bool:
+    """Whether both the collection and the mode exist; if not, the caller is told which do."""
+    suffix = model[len(MODEL_PREFIX) :].partition(":")[2]
+    named = model.lower().startswith(MODEL_PREFIX) and collection_of(model) in config.collections
+    return named and suffix in {"", "latest", *REPLY_MODES}
 
 
 def is_bench_model(model: object) -> bool:
@@ -62,7 +69,7 @@ def read_brief(
     settings = config.collections[collection]
     if options.shape is not None and options.shape not in config.all_shapes:
         raise InvalidRequest(
-            f'unknown shape "{options.shape}"{closest(options.shape, config.all_shapes)}'
+            f'unknown shape "{options.shape}"{closest(options.shape, config.all_shapes) or "."}'
             f" The shapes are: {', '.join(config.all_shapes)}.",
             param="bench.shape",
         )
@@ -93,7 +100,7 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
     suffix = model[len(MODEL_PREFIX) + len(name) + 1 :]
     if name not in callable_collections:
         raise UnknownModel(
-            f'there is no collection "{name}"{closest(name, callable_collections)} {menu}'.replace("  ", " "),
+            f'there is no collection "{name}"{closest(name, callable_collections) or "."} {menu}',
             param="model",
             code="model_not_found",
         )
@@ -103,7 +110,7 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
         if suffix == mode:
             return name, mode
     raise InvalidRequest(
-        f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES)} The modes are: '
+        f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES) or "."} The modes are: '
         f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {menu}",
         param="model",
     )
@@ -127,17 +134,20 @@ def _options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Options:
     merged: dict[str, Any] = {**_from_headers(headers)}
     if body.get("with") is not None:
         merged["with"] = body["with"]
+    known = [f.alias or name for name, f in Options.model_fields.items()]
+    for key in given or ():
+        if key not in known:
+            raise InvalidRequest(
+                f"bench.{key}: unknown key{closest(key, known) or '.'} The keys are: {', '.join(known)}.",
+                param=f"bench.{key}",
+            )
     merged.update({k: v for k, v in (given or {}).items() if v is not None})
     try:
         return Options.model_validate(merged)
     except ValidationError as invalid:
         error = invalid.errors(include_url=False)[0]
         path = ".".join(str(part) for part in error["loc"])
-        known = [f.alias or name for name, f in Options.model_fields.items()]
-        if error["type"] == "extra_forbidden":
-            detail = f"unknown key{closest(path, known)} The keys are: {', '.join(known)}."
-        else:
-            detail = error["msg"][0].lower() + error["msg"][1:]
+        detail = error["msg"][0].lower() + error["msg"][1:]
         raise InvalidRequest(f"bench.{path}: {detail}", param=f"bench.{path}") from None
 
 
@@ -150,5 +160,13 @@ def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     if guests := headers.get("x-bench-with"):
         found["with"] = [alias.strip() for alias in guests.split(",") if alias.strip()]
     if deadline := headers.get("x-bench-deadline"):
-        found["deadline"] = deadline
+        found["deadline"] = _number(deadline)
     return found
+
+
+def _number(text: str) -> float | str:
+    """Text that is no number is left to the check of the options, which says so."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -4,9 +4,9 @@ https://platform.openai.com/docs/api-reference/chat
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
@@ -20,8 +20,20 @@ TOOL_SETTINGS = frozenset({*TOOLS, "tool_choice", "function_call", "parallel_too
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
+T = TypeVar("T")
+Many = Annotated[list[T], FailFast()]
+"""A body of millions of wrong items is refused for the first: an error for each would take gigabytes."""
+
+
+def _numbers(biases: dict[str, Any]) -> dict[str, Any]:
+    for token, bias in biases.items():
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise ValueError(f"the bias of {token[:40]!r} should be a number")
+    return biases
+
 
 class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True)
     include_usage: bool | None = None
 
 
@@ -34,7 +46,7 @@ class Part(BaseModel):
 class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
     role: str
-    content: str | list[Part] | None = None
+    content: str | Many[Part] | None = None
 
 
 class Body(BaseModel):
@@ -42,7 +54,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[Many[Message], Field(min_length=1)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Number | None = None
@@ -53,15 +65,15 @@ class Body(BaseModel):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    logit_bias: dict[str, Number] | None = None
+    stop: str | Many[str] | None = None
+    logit_bias: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
-    tools: list[dict[str, Any]] | None = None
-    functions: list[dict[str, Any]] | None = None
-    modalities: list[str] | None = None
+    tools: Many[dict[str, Any]] | None = None
+    functions: Many[dict[str, Any]] | None = None
+    modalities: Many[str] | None = None
     audio: dict[str, Any] | None = None
 
 
@@ -166,10 +178,17 @@ def _error(error: BenchError) -> dict[str, Any]:
 
 
 def _invalid(invalid: ValidationError) -> InvalidRequest:
-    error = invalid.errors(include_url=False)[0]
-    # The name of a union's branch is not a place in the body.
-    path = [part for part in error["loc"] if not (isinstance(part, str) and ("[" in part or part in {"str", "float"}))]
-    field = ".".join(str(part) for part in path)
+    errors = [(_place(error["loc"]), error) for error in invalid.errors(include_url=False)]
+    # Of a union's branches the one that came furthest is the one that was meant.
+    first = errors[0][0]
+    place, error = max((e for e in errors if e[0][: len(first)] == first), key=lambda e: len(e[0]))
+    field = ".".join(str(part) for part in place)
     if error["type"] == "missing":
         return InvalidRequest(f'"{field}" is required', param=field)
-    return InvalidRequest(f'"{field}": {error["msg"][0].lower() + error["msg"][1:]}', param=field)
+    message = error["msg"].removeprefix("Value error, ")
+    return InvalidRequest(f'"{field}": {message[0].lower() + message[1:]}', param=field)
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The path in the body; the name of a union's branch is not a place in it."""
+    return tuple(part for part in loc if not (isinstance(part, str) and ("[" in part or part == "str")))

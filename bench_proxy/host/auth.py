@@ -14,10 +14,14 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from bench_proxy.bench import Caller
+from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, Denied
 
 LIST_PATH = "/v1/models"
 """A route that every key may use; our own routes are none that LiteLLM knows, and it refuses those to most keys."""
+
+REJECTED = "Rejected Request: "
+"""How LiteLLM begins what it says of a field that a request's body may not have, `api_base` for one."""
 
 KEY_HEADERS = {
     "api_key": "authorization",
@@ -60,9 +64,11 @@ async def _nothing() -> Message:
 
 def denied(error: Exception) -> BenchError:
     """LiteLLM's refusal with its status; without a database some of its 401s have other names."""
+    error = _meant(error)
     if isinstance(error, ProxyException):
         status = _status(error.code)
-        message, kind, headers = str(error.message), str(error.type), error.headers or {}
+        message, headers = str(error.message), error.headers or {}
+        kind = str(getattr(error.type, "value", error.type))
         if error.type == ProxyErrorTypes.no_db_connection or "prisma" in message.lower():
             status, kind = 401, str(ProxyErrorTypes.auth_error.value)
             message = "Authentication Error, this key is not known. Send the proxy's master key as a Bearer token."
@@ -71,7 +77,11 @@ def denied(error: Exception) -> BenchError:
         message, kind = str(error.detail), "auth_error" if error.status_code in {401, 403} else "invalid_request_error"
     else:
         status, kind, headers = 401, "auth_error", {}
-        message = f"Authentication Error ({type(error).__name__})"
+        message = f"Authentication Error, {error}"
+    if REJECTED in message:
+        # A fault of the body, which LiteLLM finds while it authenticates: no other key would help.
+        status, kind = 400, "invalid_request_error"
+        message = message[message.index(REJECTED) :].partition(". ")[0]
     retry_after = {k.lower(): v for k, v in dict(headers).items()}.get("retry-after")
     return Denied(
         message,
@@ -84,6 +94,15 @@ def denied(error: Exception) -> BenchError:
 
 async def _none(_models: Collection[str]) -> list[str]:
     return []
+
+
+def _meant(error: Exception) -> Exception:
+    """While it handles a refusal, LiteLLM imports the database's library; where that is not installed, the refusal
+    is the context of the import's error.
+    """
+    while isinstance(error, ImportError) and isinstance(error.__context__, Exception):
+        error = error.__context__
+    return error
 
 
 def _status(code: object) -> int:
@@ -106,6 +125,9 @@ def _caller(auth: UserAPIKeyAuth) -> Caller:
 
 async def _may_call(auth: UserAPIKeyAuth, model: str) -> bool:
     router = proxy_server.llm_router
+    # A key without a list of models may call any name, also one that nobody serves.
+    if not model.startswith(MODEL_PREFIX) and (router is None or not router.get_model_list(model_name=model)):
+        return False
     try:
         await can_key_call_model(
             model=model, llm_model_list=proxy_server.llm_model_list, valid_token=auth, llm_router=router

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import litellm
 from litellm import exceptions
-from litellm.types.router import RouterErrors, RouterRateLimitError
+from litellm.types.router import RouterErrors, RouterRateLimitError, RouterRateLimitErrorBasic
 
 from bench_proxy.cooling import stated_wait
 from bench_proxy.errors import BenchError, UpstreamError
@@ -29,12 +29,17 @@ KIND_OF: Mapping[type[BaseException], str] = {
     exceptions.BadRequestError: "bad_request",
     exceptions.BlockedPiiEntityError: "content_policy",
     exceptions.BudgetExceededError: "rate_limit",
+    exceptions.CallerCredentialAuthenticationError: "authentication",
+    exceptions.CallerCredentialRateLimitError: "rate_limit",
     exceptions.ContentPolicyViolationError: "content_policy",
     exceptions.ContextWindowExceededError: "context_window",
     exceptions.GuardrailRaisedException: "content_policy",
+    exceptions.ImageFetchError: "bad_request",
     exceptions.InternalServerError: "server_error",
     exceptions.InvalidRequestError: "bad_request",
     exceptions.JSONSchemaValidationError: "bad_response",
+    exceptions.LiteLLMUnknownProvider: "bad_request",
+    exceptions.MalformedRequestFieldError: "bad_request",
     exceptions.MidStreamFallbackError: "server_error",
     exceptions.MockException: "server_error",
     exceptions.ModelNotMappedError: "bad_request",
@@ -49,7 +54,10 @@ KIND_OF: Mapping[type[BaseException], str] = {
     exceptions.ServiceUnavailableError: "overloaded",
     exceptions.Timeout: "timeout",
     exceptions.UnprocessableEntityError: "bad_request",
+    exceptions.UnsupportedParamsError: "bad_request",
+    exceptions.VectorStoreSearchError: "bad_request",
     RouterRateLimitError: "rate_limit",
+    RouterRateLimitErrorBasic: "rate_limit",
     asyncio.TimeoutError: "timeout",
 }
 
@@ -136,8 +144,16 @@ def _cooling(error: BaseException) -> UpstreamError:
 
 _NOISE = re.compile(r"^(?:litellm\.[A-Za-z]+:\s*|[A-Za-z_]+(?:Exception|Error)\s*-\s*|[A-Za-z]+Error:\s*)+")
 _SECRET = re.compile(
-    r"https?://[^\s'\"<>)]+|\b(?:sk|pk|rk|key|bpk|AIza|ghp|xox[a-z])[-_A-Za-z0-9]{8,}|"
-    r"(?i:bearer)\s+[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost:\d+\b"
+    # Addresses and query strings.
+    r"\b[a-z]{2,10}://[^\s'\"<>)]+|\?[\w.-]+=[^\s'\"]+|(?<=to host )[^\s'\"]+|"
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9A-Fa-f:]{2,39}\](?::\d+)?|"
+    r"(?<![\w:])[0-9A-Fa-f:]{0,39}::[0-9A-Fa-f:]{0,39}(?![\w:])|\b(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}\b|"
+    r"\blocalhost:\d+\b|(?<![\w.-])[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}:\d{2,5}\b|"
+    # Keys, as vendors begin and mask them.
+    r"\b(?:sk|pk|rk|bpk|gsk|hf|xai|nvapi|pplx|gh[a-z]|xox[a-z])[-_][-_*A-Za-z0-9]{8,}|"
+    r"\b(?:AIza|AKIA|eyJ)[-_.*A-Za-z0-9]{8,}|(?i:\b(?:bearer|basic))\s+[^\s'\"]+|"
+    # Images.
+    r"\bdata:[\w.+/-]+;base64,[\w+/=-]*"
 )
 _DATA = re.compile(
     r"(?:data:[\w.+/-]{0,100};base64,)?[A-Za-z0-9+/_-]{120,}={0,2}|data:[\w.+/-]{0,100};base64,[^\s'\"]*",

@@ -95,9 +95,9 @@ class Keeper:
         self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="bench-proxy")
 
     async def ready(self) -> None:
-        """Wait until `begin` is done; raises what it raised."""
+        """Wait until `begin` is done, well or not."""
         if self._begun is not None:
-            await asyncio.shield(self._begun)
+            await asyncio.wait([self._begun])
 
     async def _keep(self) -> None:
         self._begun = asyncio.ensure_future(self._begin())

@@ -16,7 +16,7 @@ from bench_proxy.bench import Bench, Caller, Panel, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
 from bench_proxy.formats.base import Envelope, Format, Usage
-from bench_proxy.formats.brief import collection_of, is_bench_model, read_brief
+from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
 from bench_proxy.http.body import Incoming, top_level_model
 from bench_proxy.panel import voices
@@ -77,8 +77,9 @@ class Answering:
         if body is None:
             raise InvalidRequest("the body is not JSON, or not UTF-8; send one JSON object")
         request, wish = format.read(body)
-        known = collection_of(body["model"]) in config.collections
-        names = list(config.collections) if known else await _allowed(caller, config)
+        # LiteLLM has checked that this key may call this collection; an error also says which others it may call.
+        complete = is_complete(body["model"], config)
+        names = list(config.collections) if complete else await _allowed(caller, config)
         brief = read_brief(body, headers, config, names, stream=wish.stream, include_usage=wish.include_usage)
         panel = await bench.ask(brief, request, caller, config)
         reply = _Reply(format, panel, brief, config, _verdict_url(config, scope, headers), response)
@@ -115,7 +116,7 @@ class Response:
 
 
 class _Reply:
-    """Writes one panel to one client."""
+    """Writes one panel to one client. It is cancelled when the client hangs up, and the panel's futures must not be."""
 
     def __init__(
         self, format: Format, panel: Panel, brief: Brief, config: Config, verdict_url: str, response: Response
@@ -134,7 +135,7 @@ class _Reply:
         await (self._streamed() if self._brief.stream else self._whole())
 
     async def _whole(self) -> None:
-        report = await self._panel.report
+        report = await asyncio.shield(self._panel.report)
         data = report.as_json(self._verdict_url)
         headers = _headers(self._brief, report.seating, report)
         try:
@@ -173,13 +174,14 @@ class _Reply:
         format, envelope = self._format, self._envelope
         voice = voices.voice(self._brief, self._stream_mode, self._verdict_url)
         yield self._written([voices.Delta("")])
-        if opening := self._written(voice.opening(await self._panel.seating)):
+        # Shielded: a reply that is broken off must not take the panel's own futures with it.
+        if opening := self._written(voice.opening(await asyncio.shield(self._panel.seating))):
             yield opening
         async with aclosing(self._panel.events()) as events:
             async for event in events:
                 if written := self._written(voice.heard(event)):
                     yield written
-        report = await self._panel.report
+        report = await asyncio.shield(self._panel.report)
         data = report.as_json(self._verdict_url)
         try:
             check_answered(report, self._brief, data)

@@ -1,6 +1,7 @@
 """Reads a request's body once, decides whom it is for, and can give it on byte for byte."""
 
 import asyncio
+import json
 import re
 from dataclasses import dataclass, field
 
@@ -76,7 +77,7 @@ def top_level_model(body: bytes) -> str | None:
     Costs time that grows with the body: call it in a thread for a large one.
     """
     depth = 0
-    key: bytes | None = None
+    key: str | None = None
     last = b""
     for match in _TOKEN.finditer(body):
         token = match.group()
@@ -85,10 +86,19 @@ def top_level_model(body: bytes) -> str | None:
         elif token in {b"}", b"]"}:
             depth -= 1
         elif depth == 1 and token == b":":
-            key = last
+            key = _text(last)
         elif depth == 1 and token == b",":
             key = None
-        elif depth == 1 and token[:1] == b'"' and key == MODEL_KEY:
-            return token[1:-1].replace(rb"\/", b"/").decode("utf-8", "replace")
+        elif depth == 1 and token[:1] == b'"' and key == "model":
+            return _text(token)
         last = token
     return None
+
+
+def _text(token: bytes) -> str | None:
+    """What a JSON string says; None when it was cut off, since half a name is another one."""
+    try:
+        text = json.loads(token.decode("utf-8", "replace"), strict=False)
+    except ValueError:
+        return None
+    return text if isinstance(text, str) else None

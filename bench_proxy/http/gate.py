@@ -6,6 +6,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BodyTooLarge
 from bench_proxy.formats.base import Format
 from bench_proxy.formats.chat import ChatFormat
@@ -108,6 +109,6 @@ def _listed(path: str) -> str | None:
     for base in LISTS:
         if path == base:
             return ""
-        if path[: len(base) + 7].lower() == f"{base}/bench/":
-            return path[len(base) + 1 :]
+        if path[: len(base) + 7].lower() == f"{base}/{MODEL_PREFIX}":
+            return MODEL_PREFIX + path[len(base) + 7 :]
     return None

@@ -54,9 +54,9 @@ class Listing:
     async def _ours(self, scope: Scope, receive: Receive) -> list[dict[str, Any]]:
         try:
             caller = await self._authenticate(scope, receive, None)
+            return await self._entries(caller.allowed)
         except BenchError:
             return []  # LiteLLM let this caller see its list; ours is only for those it also lets in
-        return await self._entries(caller.allowed)
 
     async def _entries(self, allowed: Callable[[list[str]], Awaitable[list[str]]]) -> list[dict[str, Any]]:
         """Each collection under its plain name, and once per mode that this version answers."""

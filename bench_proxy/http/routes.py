@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 
 from bench_proxy.bench import Bench, Caller
 from bench_proxy.catalog import Model
-from bench_proxy.errors import BenchError, InvalidRequest, NotFound
+from bench_proxy.errors import BenchError, InvalidRequest, NotFound, WrongContentType
 from bench_proxy.http.answering import Authenticate
 from bench_proxy.marks import Pick
 from bench_proxy.records import Record, Verdict
@@ -238,6 +238,9 @@ async def _bench_error(_request: Request, error: Any) -> JSONResponse:
 
 async def _validation_error(request: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
+    if isinstance(error.body, bytes):  # FastAPI parses only what is said to be JSON
+        kind = request.headers.get("content-type", "")[:100]
+        return await _bench_error(request, WrongContentType(f'Content-Type is "{kind}"; send application/json'))
     if first["type"] == "json_invalid":
         return await _bench_error(request, InvalidRequest("the body is not JSON; send one JSON object"))
     place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path", VERDICT, PICK})

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from bench_proxy.ledger.writer import Writer
 from bench_proxy.marks import Mark, Marks, Pick, judged, picked, tally
 from bench_proxy.panel.seats import Answer, Report, Seating
 from bench_proxy.records import Record, Sums, Verdict, record
+
+log = logging.getLogger("bench_proxy")
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class SqlLedger:
         self._writing = writing
         self._reading = reading
         self._content = content
+        self._closed = False
         self._writer = Writer(writing)
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bench-ledger-read")
         dialect = postgresql if writing.dialect.name == "postgresql" else sqlite
@@ -64,13 +68,14 @@ class SqlLedger:
         try:
             writing, reading = await asyncio.to_thread(open_engines, url)
             await asyncio.to_thread(migrate, writing)
-        except (SQLAlchemyError, OSError, ValueError) as error:
+        except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
             detail = " ".join(str(getattr(error, "orig", None) or error).split())
             raise LedgerUnavailable(f"the ledger {_public(url)} cannot be opened: {detail}") from error
         return cls(writing, reading, content)
 
     async def close(self) -> None:
         """Commit what waits, then let go of the database."""
+        self._closed = True
         await self._writer.close()
         await asyncio.to_thread(self._readers.shutdown)
         for engine in (self._writing, self._reading):
@@ -98,11 +103,12 @@ class SqlLedger:
             "reply": seating.reply,
             "shape": seating.shape,
             "shape_by": seating.shape_by,
-            "asked": _without_nul(asked),
+            "asked": _text(asked),
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
             "note": "",
         }
-        await self._writer.put(lambda connection: connection.execute(panels.insert(), row))
+        future = await self._writer.put(lambda connection: connection.execute(panels.insert(), row))
+        future.add_done_callback(lambda done: _log_lost(seating.panel, done))
 
     async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
         row = self._seat_row(seating, owner, answer, place, late=late)
@@ -127,7 +133,7 @@ class SqlLedger:
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
         def read(connection: Connection) -> list[str]:
             found = sa.select(seats.c.call).where(
-                seats.c.call.in_(calls),
+                seats.c.call.in_([_text(call) for call in calls]),
                 seats.c.status == "ok",
                 seats.c.useful.is_(None),
                 seats.c.preferred.is_(None),
@@ -173,7 +179,7 @@ class SqlLedger:
         newest = (panels.c.at_ms.desc(), panels.c.id.desc())
         query = sa.select(panels).where(*_owned(panels, owner)).order_by(*newest).limit(limit + 1)
         if collection is not None:
-            query = query.where(panels.c.collection == collection)
+            query = query.where(panels.c.collection == _text(collection))
         if cursor is not None:
             query = query.where(sa.tuple_(panels.c.at_ms, panels.c.id) < sa.tuple_(*_at(cursor)))
 
@@ -191,7 +197,7 @@ class SqlLedger:
 
     async def panel(self, panel: str, owner: str | None) -> Mapping[str, Any] | None:
         def read(connection: Connection) -> Mapping[str, Any] | None:
-            found = sa.select(panels).where(panels.c.id == panel, *_owned(panels, owner))
+            found = sa.select(panels).where(panels.c.id == _text(panel), *_owned(panels, owner))
             row = connection.execute(found).mappings().first()
             if row is None:
                 return None
@@ -232,6 +238,9 @@ class SqlLedger:
         return await (await self._writer.put(write))  # type: ignore[no-any-return]
 
     async def _read(self, read: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
+
         def run() -> T:
             try:
                 with self._reading.connect() as connection:
@@ -262,7 +271,7 @@ class SqlLedger:
             "completion_tokens": answer.completion_tokens,
             "cost": answer.cost,
             "finish_reason": (answer.finish_reason or "")[:64] or None,
-            "answer": _without_nul(answer.text) if self._content() != "none" else "",
+            "answer": _text(answer.text) if self._content() != "none" else "",
             "error": json.dumps(answer.error.as_json()) if answer.error else None,
             "note": "",
             "real": "[]",
@@ -272,7 +281,8 @@ class SqlLedger:
 
     def _write_answer(self, connection: Connection, row: Mapping[str, Any]) -> None:
         connection.execute(seats.insert(), row)
-        self._count(connection, row, seated=1, last_seated_ms=row["at_ms"], **{COUNTED_AS[row["status"]]: 1})
+        counts = {COUNTED_AS[row["status"]]: 1} | ({"late": 1} if row["late"] else {})
+        self._count(connection, row, seated=1, last_seated_ms=row["at_ms"], **counts)
 
     def _write_late(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """A seat that the panel left behind: once when it is late, once more when it answers after all."""
@@ -506,7 +516,7 @@ def _cursor(row: RowMapping) -> str:
 
 def _at(cursor: str) -> tuple[int, str]:
     at_ms, _, panel = cursor.partition(".")
-    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) <= 15 and panel):
+    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) <= 15 and panel and "\0" not in panel):
         raise InvalidRequest(f"{cursor[:64]!r} is not a cursor: take it from `next` of the page before", param="cursor")
     return int(at_ms), panel
 
@@ -520,14 +530,19 @@ def _total(column: sa.Column[int]) -> sa.Function[float]:
     return sa.func.sum(sa.cast(column, sa.Float))
 
 
-def _without_nul(text: str) -> str:
-    """PostgreSQL's text holds none."""
+def _text(text: str) -> str:
+    """PostgreSQL's text holds no NUL."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _integer(value: Any) -> int:
     """SQLite's columns hold anything: text, and infinities too."""
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _log_lost(panel: str, done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("panel %s is not on the record, its answers may be: %s", panel, error)
 
 
 def _now_ms() -> int:

@@ -19,6 +19,7 @@ Write = Callable[[Connection], Any]
 """Runs inside the transaction; runs again when another write spoilt the transaction that they shared."""
 
 MOST_IN_ONE_COMMIT = 500
+MOST_TRIES = 5
 
 
 class Writer:
@@ -65,15 +66,18 @@ class Writer:
             settled = list(zip((future for _, future in batch), outcomes, strict=True))
             try:
                 self._loop.call_soon_threadsafe(self._settle, settled)
-            except RuntimeError:  # the loop has ended; the rows are committed all the same
-                return
+            except RuntimeError:  # the loop has ended; what was put is committed all the same
+                if not self._waiting:
+                    return
 
-    def _commit(self, writes: Sequence[Write]) -> list[Any]:
+    def _commit(self, writes: Sequence[Write], tries: int = MOST_TRIES) -> list[Any]:
         """One outcome a write: its result or an exception."""
         try:
             with self._engine.begin() as connection:
                 return [_expected(write, connection) for write in writes]
         except SQLAlchemyError as error:
+            if tries > 1 and _gave_way(error):
+                return self._commit(writes, tries - 1)
             if len(writes) == 1 or _is_down(error):
                 return [LedgerUnavailable(f"the ledger cannot be written ({type(error).__name__})")] * len(writes)
         except Exception as error:  # noqa: BLE001  a fault of ours must end in the one who put it, not in the thread
@@ -99,6 +103,11 @@ def _expected(write: Write, connection: Connection) -> Any:
         return write(connection)
     except BenchError as refused:
         return refused
+
+
+def _gave_way(error: SQLAlchemyError) -> bool:
+    """Whether PostgreSQL rolled the transaction back for the sake of another one (SQLSTATE class 40)."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "").startswith("40")
 
 
 def _is_down(error: SQLAlchemyError) -> bool:

@@ -12,8 +12,9 @@ INLINE_IMAGE = re.compile(r"^data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 def refuse(request: ChatRequest) -> None:
     """Raise InvalidRequest for tools, several choices, and parts that are neither text nor a readable image."""
     settings = request.settings
-    for name in ("tools", "functions"):
-        if settings.get(name):
+    for name in ("tools", "functions", "web_search_options"):
+        # An empty list is no tools; empty options are a search with its defaults.
+        if settings.get(name) or settings.get(name) == {}:
             raise InvalidRequest(f"{name} cannot be used on a panel. {USE_ROUTE}", param=name)
     for index, message in enumerate(request.messages):
         if message.get("tool_calls") or message.get("function_call") or message.get("role") in {"tool", "function"}:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_proxy.catalog import Catalog, Model, fits, sees
-from bench_proxy.config import Config
+from bench_proxy.config import MODEL_PREFIX, Config
 from bench_proxy.errors import InvalidRequest, NobodyCanSit, PromptTooLarge
 from bench_proxy.formats.request import Brief
 from bench_proxy.ids import call_id
@@ -197,7 +197,7 @@ class _Table:
 
 def _check_guests(guests: Iterable[str], catalog: Catalog, allowed: Collection[str]) -> None:
     for alias in guests:
-        if alias not in allowed:
+        if alias not in allowed or alias.startswith(MODEL_PREFIX):
             raise InvalidRequest(
                 f'"{alias}" in "with" is not a model that this key can call. '
                 f"Models: {', '.join(sorted(catalog.aliases & set(allowed))) or 'see GET /v1/models'}.",

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from bench_proxy.config import COLLECTION_NAME, OTHERS_NAMES
 from bench_proxy.errors import ConfigError
 from bench_proxy.host.provider import PROVIDING
 from bench_proxy.sdk import Installed
-from tests.upstream import Call, Upstream
+from tests.upstream import Upstream
 
 Json = dict[str, Any]
 
@@ -129,7 +128,7 @@ def books() -> Iterator[Books]:
     litellm.callbacks = [kept]
     yield kept
     litellm.callbacks = before
-    litellm.logging_callback_manager._reset_all_callbacks()  # noqa: SLF001  LiteLLM has copied it into other lists
+    litellm.logging_callback_manager._reset_all_callbacks()
 
 
 async def settled(books: Books, count: int) -> list[tuple[str, str, float | None]]:

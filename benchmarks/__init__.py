@@ -1,0 +1,1 @@
+"""What bench-proxy costs, against a LiteLLM proxy without it: `python -m benchmarks`."""

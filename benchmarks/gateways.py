@@ -1,0 +1,145 @@
+"""The proxies that are compared: LiteLLM as its production page says, without and with bench-proxy in it.
+
+Both are started by the same command, with the same environment and the same models; the second names one callback
+and has a `bench:` block.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks import load, process
+from benchmarks.load import Ask
+
+STARTS_WITHIN = 120.0
+LITELLM = Path(sys.executable).with_name("litellm")
+
+SETTINGS = {
+    # https://docs.litellm.ai/docs/proxy/prod
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    # No price list from the network.
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "NO_PROXY": "127.0.0.1",
+}
+
+
+class Gateway:
+    """One proxy process in a folder of its own; use it as a context, then wait for `start`.
+
+    `bench` is the block of one with bench-proxy in it, None for LiteLLM alone.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None = None
+    ) -> None:
+        self.name = name
+        self.key = f"sk-{secrets.token_hex(24)}"
+        self._log = folder / "proxy.log"
+        self._folder = folder
+        self._config = _config(upstream, models, bench)
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    async def start(self, first: Ask) -> float:
+        """Seconds until it has answered for the first time."""
+        began = time.monotonic()
+        self._process = self._launch()
+        while time.monotonic() < began + STARTS_WITHIN and self._process.poll() is None:
+            if _listens(self._port):
+                outcome = await load.run(self.url, self.key, [first], turns=1, at_once=1)
+                if outcome.total:
+                    return time.monotonic() - began
+            await asyncio.sleep(0.02)
+        raise RuntimeError(f"{self.name} did not start:\n{self._tail()}")
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._folder.mkdir()
+        config = self._folder / "litellm_config.yaml"
+        config.write_text(json.dumps(self._config), encoding="utf-8")  # JSON is YAML
+        kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        with self._log.open("wb") as out:
+            return subprocess.Popen(
+                [LITELLM, "--config", config, "--host", "127.0.0.1", "--port", str(self._port)],
+                cwd=self._folder,
+                env={**kept, **SETTINGS, "LITELLM_MASTER_KEY": self.key},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+
+    def _tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+
+    def cpu_seconds(self) -> float:
+        return process.cpu_seconds(self.pid)
+
+    def rss_mb(self) -> float:
+        return process.rss_mb(self.pid)
+
+
+def _config(upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "model_list": [
+            {
+                "model_name": name,
+                "litellm_params": {
+                    # The cheapest of LiteLLM's ways to a server that speaks OpenAI's format.
+                    "model": f"hosted_vllm/{name}",
+                    "api_base": f"http://127.0.0.1:{upstream}/v1",
+                    "api_key": "none",
+                },
+                # A price here spares LiteLLM a search of its price list on every call.
+                "model_info": {"mode": "chat", "input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6},
+            }
+            for name in models
+        ],
+        "litellm_settings": {"set_verbose": False, "request_timeout": 600},
+    }
+    if bench is not None:
+        config["litellm_settings"]["callbacks"] = ["bench_proxy.gateway"]
+        config["bench"] = bench
+    return config
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

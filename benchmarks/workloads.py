@@ -1,0 +1,107 @@
+"""What is measured: a table of cases, each asked of several gateways by turns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks.load import Ask
+
+BARE = "LiteLLM"
+CONTROL = "LiteLLM again"
+"""A second process of the same: how far it is from the first is what this machine can tell apart."""
+MOUNTED = "bench-proxy"
+NO_CONTENT = "bench-proxy, content: none"
+IN_MEMORY = "bench-proxy, ledger in memory"
+GATEWAYS = (BARE, CONTROL, MOUNTED, NO_CONTENT, IN_MEMORY)
+"""In the order of a table's rows; the first of a case is the one that the others are compared with."""
+
+QUESTION = (
+    "We have a job that takes a minute and a caller who waits for it. What would you do, and what would you not do?"
+)
+FAST = [f"m{n}" for n in range(1, 6)]
+PACED = {"300 ms": [f"m{n}-f300" for n in range(1, 6)], "2 s": [f"m{n}-f2000" for n in range(1, 6)]}
+MODELS = [*FAST, *(name for names in PACED.values() for name in names)]
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, not a temporary file
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`turn` is what each gateway is asked at once. A round has `windows` windows of `turns` turns for each gateway,
+    `at_once` of them in flight, the first of which start over `spread` seconds.
+    """
+
+    workload: str
+    title: str
+    gateways: tuple[str, ...]
+    turn: Callable[[str], Sequence[Ask]]
+    turns: int
+    at_once: int
+    windows: int = 1
+    spread: float = 0.0
+
+
+def block(gateway: str, ledger: Path) -> Mapping[str, Any] | None:
+    """The `bench:` block of a gateway; `ledger` is where its file may be."""
+    if gateway in {BARE, CONTROL}:
+        return None
+    collections = {f"fast-{n}": FAST[:n] for n in (1, 3, 5)} | {
+        _collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)
+    }
+    return {
+        "collections": {name: {"members": members, "explorers": 0} for name, members in collections.items()},
+        "ledger": {
+            "url": f"sqlite:///{ledger / 'bench.db'}",
+            "content": "none" if gateway == NO_CONTENT else "full",
+        },
+    }
+
+
+def _collection(pace: str, members: int) -> str:
+    return f"paced-{pace.replace(' ', '')}-{members}"
+
+
+def _chat(model: str, content: object = QUESTION, *, stream: bool = False) -> bytes:
+    body = {"model": model, "messages": [{"role": "user", "content": content}]}
+    return orjson.dumps({**body, "stream": True} if stream else body)
+
+
+def plain(content: object = QUESTION, *, stream: bool = False) -> Callable[[str], Sequence[Ask]]:
+    """A chat completion that is not for `bench/`."""
+    asked = [Ask(_chat(FAST[0], content, stream=stream), (FAST[0],), stream)]
+    return lambda _: asked
+
+
+def panel(collection: str, members: Sequence[str], *, stream: bool = False) -> Callable[[str], Sequence[Ask]]:
+    """A panel; of LiteLLM alone its client asks each member, all at the same time."""
+    fan_out = [Ask(_chat(member, stream=stream), (member,), stream) for member in members]
+    asked = [Ask(_chat(f"bench/{collection}", stream=stream), tuple(members), stream, exact=False)]
+    return lambda gateway: fan_out if gateway in {BARE, CONTROL} else asked
+
+
+def _image(size: int) -> list[dict[str, object]]:
+    url = "data:image/png;base64," + "iVBORw0KGgo" * (size // 11)
+    return [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": {"url": url}}]
+
+
+def cases() -> list[Case]:
+    beside = (BARE, CONTROL, MOUNTED)
+    against = (BARE, MOUNTED)
+    ledgers = (MOUNTED, NO_CONTENT, IN_MEMORY)
+    paced = {pace: panel(_collection(pace, 3), names[:3]) for pace, names in PACED.items()}
+    streamed = panel(_collection("300 ms", 3), PACED["300 ms"][:3], stream=True)
+    return [
+        Case("passthrough", "whole", beside, plain(), turns=150, at_once=8, windows=20),
+        Case("passthrough", "streamed", beside, plain(stream=True), turns=80, at_once=8, windows=16),
+        Case("passthrough", "1 MB of text", beside, plain("So it goes. " * 83_000), turns=30, at_once=2, windows=8),
+        Case("passthrough", "10 MB image", beside, plain(_image(10_000_000)), turns=8, at_once=1, windows=8),
+        Case("panel", "3 members", against, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
+        Case("panel", "5 members", against, panel("fast-5", FAST[:5]), turns=48, at_once=16, windows=5),
+        Case("panel-end", "models take 300 ms", against, paced["300 ms"], turns=320, at_once=16, spread=0.3),
+        Case("panel-end", "models take 2 s", against, paced["2 s"], turns=96, at_once=16, spread=2),
+        Case("streams", "200 panels of 3 at once, models take 300 ms", against, streamed, turns=200, at_once=200),
+        Case("ledger", "3 members", ledgers, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
+        Case("ledger", "3 members, models take 300 ms, 1 at a time", ledgers, paced["300 ms"], turns=30, at_once=1),
+    ]
