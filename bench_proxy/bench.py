@@ -364,7 +364,7 @@ class Bench:
         self._catalog = catalog
         self._decider = decider
         self._rng = rng or random.Random()  # noqa: S311  ties between equal explorers, nothing secret
-        self._running = 0
+        self._running: set[Panel] = set()
 
     @property
     def config(self) -> Config:
@@ -395,22 +395,25 @@ class Bench:
             allowed=allowed,
         )
         limit = config.limits.concurrent_panels
-        if limit and self._running >= limit:
+        if limit and len(self._running) >= limit:
             raise Overloaded(f"{limit} panels are running, as many as limits.concurrent_panels allows", retry_after=1)
         return Panel(self, config, brief, request, caller.owner, planned, numbering)
 
     def start(self, panel: Panel) -> asyncio.Task[None]:
-        """Let an accepted panel run; it counts as running from now on, until the last of its late seats is done.
+        """Let an accepted panel run; it counts as running from now on, until its report or the last of its late seats.
 
         Called at once after `ask`: nothing comes between the two, so that no two panels take the same place.
         """
-        self._running += 1
+        self._running.add(panel)
         running = asyncio.create_task(panel.run(), name=f"panel {panel.id}")
-        running.add_done_callback(self._ended)
+        running.add_done_callback(lambda _: self._running.discard(panel))
+        # Before its caller has read the end, so that one who asks panel after panel is never one too many.
+        panel.report.add_done_callback(lambda report: self._reported(panel, report))
         return running
 
-    def _ended(self, _running: asyncio.Task[None]) -> None:
-        self._running -= 1
+    def _reported(self, panel: Panel, report: asyncio.Future[Report]) -> None:
+        if report.cancelled() or all(answer.status != "late" for answer in report.result().answers):
+            self._running.discard(panel)
 
     async def decide_shape(self, request: ChatRequest, config: Config, *, asked: bool) -> tuple[str, str]:
         """The kind of task, by the decision model when an explorer depends on it (`asked`), and who said so."""

@@ -7,7 +7,8 @@ import pytest
 from bench_proxy.bench import Caller
 from bench_proxy.errors import Overloaded
 from bench_proxy.formats.request import Brief, ChatRequest
-from tests.doubles import Models, Table
+from bench_proxy.panel.seats import Report
+from tests.doubles import Models, Remembered, Table
 
 LIMIT = 3
 
@@ -49,6 +50,21 @@ async def test_a_panel_that_was_stopped_before_it_began_has_ended(table: Table) 
         _, running = await table.open()
         running.cancel()
         await asyncio.wait([running])
+
+
+async def test_who_asks_one_after_the_other_is_never_one_too_many() -> None:
+    """A report is the end of a panel whose seats are all done, though the ledger is still writing."""
+    table = Table(Models(), members=["gpt"], ledger=Closing(), limits={"concurrent_panels": 1})
+    for _ in range(5):
+        panel, _ = await table.open()
+        await panel.report
+    assert len(table.ledger.reports) < 5
+
+
+class Closing(Remembered):
+    async def closed(self, report: Report) -> None:
+        await asyncio.sleep(0.05)
+        await super().closed(report)
 
 
 async def test_a_late_seat_still_counts(table: Table, gate: asyncio.Event) -> None:

@@ -18,11 +18,14 @@ CHATTING = frozenset({"chat", "completion", "responses"})
 
 
 def hosted(router: Router | None) -> list[HostFacts]:
-    """One entry a deployment; wildcards (`openai/*`) name no model of their own and are left out.
+    """One entry a deployment; wildcards (`openai/*`) name no model of their own and are left out, as are collections.
 
     Costs some 0.03 ms a deployment: call it when the router or the configuration changed, not on each request.
     """
-    names = {} if router is None else dict.fromkeys(name for name in router.get_model_names() if "*" not in name)
+    if router is None:
+        return []
+    left_out = panels(router)
+    names = dict.fromkeys(name for name in router.get_model_names() if "*" not in name and name not in left_out)
     return [facts for name in names for facts in found(router, name)]
 
 

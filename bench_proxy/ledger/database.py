@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -16,6 +17,9 @@ HEAD = "0001"
 # Numbers that all processes of ours lock in PostgreSQL.
 MIGRATION_LOCK = 0x62656E6368  # "bench"
 WRITE_LOCK = 0x7772697465  # "write"
+
+# Alembic keeps the migration that runs in its module: two ledgers of one process are not made at the same time.
+_MIGRATING = threading.Lock()
 
 
 def open_engines(url: str) -> tuple[Engine, Engine]:
@@ -40,7 +44,7 @@ def migrate(engine: Engine) -> None:
     """
     if _revision(engine) == HEAD:
         return
-    with engine.begin() as connection:
+    with _MIGRATING, engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
             connection.execute(sa.text("CREATE SCHEMA IF NOT EXISTS bench"))

@@ -9,7 +9,9 @@ os.environ.update(LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_LOCAL_ANTHROPIC_B
 THEIRS = (
     # LiteLLM's types, as pydantic sees them; which of its calls says so first depends on the order of the tests.
     "ignore:.*using the `ReadOnly` qualifier:UserWarning",
-    "ignore::pydantic.warnings.PydanticDeprecatedSince20",
+    "ignore::pydantic.warnings.PydanticDeprecationWarning",
+    # Its worker for callbacks lives in the event loop that used it first, and is left there when that one ends.
+    "ignore:Exception ignored in. <coroutine object LoggingWorker:pytest.PytestUnraisableExceptionWarning",
 )
 
 

@@ -9,6 +9,7 @@ from litellm.litellm_core_utils.get_model_cost_map import GetModelCostMap
 
 from bench_proxy.catalog import Catalog, HostFacts, Model
 from bench_proxy.host.models import fingerprint, found, hosted
+from bench_proxy.host.provider import PROVIDING
 
 
 def entry(alias: str, model: str, info: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
@@ -117,6 +118,12 @@ def test_a_price_among_the_parameters_is_one_too(catalog: Catalog) -> None:
 def test_a_wildcard_is_no_model_of_its_own(catalog: Catalog) -> None:
     assert "openai/*" not in catalog
     assert len(hosted(None)) == 0
+
+
+def test_a_collection_among_litellms_models_is_no_model() -> None:
+    PROVIDING.register()  # LiteLLM takes such an entry only from a provider that it knows
+    router = Router(model_list=[entry("gpt", "openai/gpt-4o"), entry("panel", "bench/core")])
+    assert [h.alias for h in hosted(router)] == ["gpt"]
 
 
 def test_the_fingerprint_changes_with_the_deployments() -> None:
