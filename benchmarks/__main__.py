@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,6 +138,8 @@ def _say(text: str) -> None:
 
 async def run(cases: Sequence[Case], rounds: int, windows: int) -> bool:
     """Measure; print the report and keep it, with the samples, in `RESULTS`. Returns whether all answers were right."""
+    if (task := asyncio.current_task()) is not None:  # so that the proxies are stopped, too
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     began, loads = time.strftime("%Y-%m-%d %H:%M"), [os.getloadavg()[0]]
     with (
         tempfile.TemporaryDirectory(prefix="bench-proxy-") as disk,

@@ -73,10 +73,13 @@ def proxy(upstream: Upstream) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def models(upstream: Upstream) -> Upstream:
-    """The model server with nothing remembered of the tests before."""
+def models(upstream: Upstream) -> Iterator[Upstream]:
+    """The model server with nothing remembered of the tests before; in the end no gate is left waiting."""
     upstream.clear()
-    return upstream
+    yield upstream
+    for call in upstream.calls():
+        if call.end is None:
+            upstream.release(call.model)
 
 
 @pytest.fixture
@@ -127,3 +130,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if PROXIES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.proxy)
+        if item.get_closest_marker("proxy"):
+            # The test that comes first also waits for the start, of which two cores can do one at a time.
+            item.add_marker(pytest.mark.timeout(300))

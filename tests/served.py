@@ -65,9 +65,9 @@ COLLECTIONS: dict[str, dict[str, Any]] = {
     "broken": {"members": ["fail500-a", "html-a"], "explorers": 0, "shape": "general"},
     "limited": {"members": ["rate-a", "rate30-a"], "explorers": 0, "shape": "general"},
     "too-long": {"members": ["context-a", "context-b"], "explorers": 0, "shape": "general"},
-    "silent": {"members": ["hang-a", "hang-b"], "explorers": 0, "shape": "general", "deadline": 1},
-    "slow": {"members": ["ok-a", "hang-a"], "explorers": 0, "shape": "general", "deadline": 1},
-    "quorum": {"members": ["ok-a", "ok-b", "hang-a"], "explorers": 0, "shape": "general", "quorum": 2},
+    "silent": {"members": ["gate-c", "gate-d"], "explorers": 0, "shape": "general", "deadline": 1},
+    "slow": {"members": ["ok-a", "gate-d"], "explorers": 0, "shape": "general", "deadline": 1},
+    "quorum": {"members": ["ok-a", "ok-b", "gate-d"], "explorers": 0, "shape": "general", "quorum": 2},
     "merged": {"members": ["ok-a", "ok-b"], "explorers": 0, "shape": "general", "reply": "merged", "merger": "ok-c"},
     "choices": {"members": ["ok-a", "ok-b"], "explorers": 0, "shape": "general", "reply": "choices"},
     "routed": {"members": ["ok-a", "ok-b"], "explorers": 0, "reply": "route"},
@@ -115,9 +115,10 @@ BENCH: dict[str, Any] = {
         }
         for name in MODELS
     },
-    # Short enough that a test can see each limit act, long enough for a busy machine.
+    # Short enough that a test can see each limit act, long enough for a busy machine; a seat's own limit is seen to
+    # act on the proxy without a key.
     "timing": {
-        "seat_timeout": 20,
+        "seat_timeout": 60,
         "explorer_grace": 3,
         "keep_alive": 1,
         "first_piece": 5,
@@ -128,14 +129,16 @@ BENCH: dict[str, Any] = {
 
 # The proxy without a key.
 
-KEYLESS_MODELS: dict[str, str] = {name: name for name in ("ok-a", "ok-b", "hang-a", "once-fail500-a")}
+KEYLESS_MODELS: dict[str, str] = {name: name for name in ("ok-a", "ok-b", "hang-a", "gate-a")}
 KEYLESS_BENCH: dict[str, Any] = {
     "collections": {
         "pair": {"members": ["ok-a", "ok-b"], "explorers": 0},
         "hanging": {"members": ["ok-a", "hang-a"], "explorers": 0},
+        "gated": {"members": ["gate-a"], "explorers": 0},
     },
     "models": {name: {"family": name, "explore": False} for name in KEYLESS_MODELS},
-    "timing": {"seat_timeout": 1},
+    "timing": {"seat_timeout": 4},
+    "limits": {"concurrent_panels": 3},
 }
 PROBE = '''
 """Tells what LiteLLM looks like from inside, and that another callback than ours stays in its lists."""

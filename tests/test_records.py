@@ -1,6 +1,7 @@
 """How far a record can be trusted, whatever a ledger holds."""
 
 import math
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given
@@ -82,6 +83,10 @@ def test_any_sums_yield_a_valid_record(counts: dict[str, int]) -> None:
     assert 0 <= line.interval.low <= line.interval.high <= 1
     assert line.sums.judged >= 0
     assert line.sums.owed >= 0
+
+
+def test_a_model_that_was_never_asked_has_counted_nothing() -> None:
+    assert set(astuple(Sums("gpt", "general"))) == {"gpt", "general", 0}
 
 
 def test_owed_is_what_was_answered_and_not_judged() -> None:

@@ -78,6 +78,19 @@ def test_the_key_may_come_in_any_vendors_header(nobody: httpx.Client, models: Up
         assert MASTER_KEY not in str(call_.headers)
 
 
+def test_no_key_is_kept_or_logged(proxy: Proxy, http: httpx.Client, nobody: httpx.Client, models: Upstream) -> None:
+    wrong = "sk-0b1c2d3e4f5a6b7c8d9e"
+    panel(http, "bench/partial")
+    refusal(ask(nobody, "bench/pair"), 401)
+    refusal(nobody.get("/bench/panels", headers={"Authorization": f"Bearer {wrong}"}), 401)
+    kept = [proxy.log_path, *proxy.directory.glob("bench.db*")]
+    assert len(kept) >= 2
+    for file in kept:
+        content = file.read_bytes()
+        for key in (MASTER_KEY, wrong, "sk-upstream"):
+            assert key.encode() not in content, file
+
+
 def test_without_a_master_key_nobody_needs_one(keyless: Proxy, models: Upstream) -> None:
     with keyless.client() as anybody:
         assert "authorization" not in anybody.headers

@@ -13,7 +13,7 @@ from tests.proxy import Proxy, deployment
 from tests.upstream import Upstream
 
 # LiteLLM's modules warn of what they use as they are imported.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")

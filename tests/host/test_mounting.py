@@ -85,6 +85,8 @@ UNTOUCHED: dict[str, bytes] = {
     "another deployment path": request_bytes(PLAIN, path="/openai/deployments/ok-a/chat/completions"),
     "one model": request_bytes(method="GET", path="/v1/models/ok-a", content_type=None),
     "model info": request_bytes(method="GET", path="/v1/models/bench", content_type=None),
+    "the list with a wrong key": request_bytes(method="GET", path="/v1/models", key="sk-wrong", content_type=None),
+    "the list without a key": request_bytes(method="GET", path="/v1/models", key=None, content_type=None),
     "head of the list": request_bytes(method="HEAD", path="/v1/models", content_type=None),
     "liveness": request_bytes(method="GET", path="/health/liveliness", content_type=None),
     "nothing": request_bytes(method="GET", path="/benchmarks", content_type=None),

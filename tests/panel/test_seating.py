@@ -63,15 +63,20 @@ def candidates(planned: Plan) -> set[str]:
 
 
 def test_nobody_left_to_sit_is_an_error_that_names_each_and_why() -> None:
-    models = catalog("a", "b", a={"retired": True}, b={"role": "vision"})
+    models = catalog("a", "b", "x", a={"retired": True}, b={"role": "vision"})
     with pytest.raises(NobodyCanSit, match=r"bench/core: a: retired; b: only for images") as refused:
         seat(config(["a", "b"], explorers=0), models)
     assert refused.value.status == 503
 
 
+def test_explorer_seats_that_nobody_can_take_make_no_panel() -> None:
+    with pytest.raises(NobodyCanSit):
+        seat(config(["a"], explorers=2), catalog("a", a={"retired": True}))
+
+
 def test_images_that_no_seat_can_see_are_the_callers_error_and_it_says_what_to_set() -> None:
-    with pytest.raises(InvalidRequest, match=r"a: cannot see images.*`vision: true`") as refused:
-        seat(config(["a"], explorers=0), catalog("a"), images=True)
+    with pytest.raises(InvalidRequest, match=r"a: cannot see images; b: retired.*`vision: true`") as refused:
+        seat(config(["a", "b"], explorers=0), catalog("a", "b", b={"retired": True}), images=True)
     assert refused.value.status == 400
 
 
@@ -242,6 +247,7 @@ def test_a_guest_that_the_key_may_not_call_is_refused_by_name(allowed: list[str]
     with pytest.raises(InvalidRequest, match='"h" in "with"') as refused:
         seat(config(["a"]), catalog("a", "g", "h"), "h", allowed=allowed)
     assert (refused.value.status, refused.value.param) == (400, "bench.with")
+    assert f"Models: {', '.join(allowed) or 'see GET /v1/models'}." in refused.value.message
 
 
 def test_a_refused_guest_says_nothing_of_models_that_the_key_may_not_call() -> None:
