@@ -1,6 +1,7 @@
 """LiteLLM's exceptions in our words: one table, by class, the nearest base first."""
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 
@@ -97,9 +98,24 @@ _APPENDIX = re.compile(
 )
 
 
+_JSON = re.compile(r"\{.*\}", re.DOTALL)
+
+
+def said_in(body: str) -> str:
+    """The message inside a JSON error body, whatever stands around it; the text itself where there is none."""
+    found = _JSON.search(body)
+    try:
+        error = json.loads(found.group()) if found else None
+    except ValueError:
+        return body
+    inner = error.get("error", error) if isinstance(error, dict) else None
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    return message if isinstance(message, str) and message else body
+
+
 def scrub(message: str) -> str:
     """What a model's server said, without addresses, keys, LiteLLM's class names and its notes on fallbacks."""
-    kept = _APPENDIX.sub("", _NOISE.sub("", message.strip()))
+    kept = said_in(_APPENDIX.sub("", _NOISE.sub("", message.strip())))
     kept = _SECRET.sub("[removed]", " ".join(kept.split()))
     return kept if len(kept) <= LONGEST_MESSAGE else kept[: LONGEST_MESSAGE - 1] + "…"
 

@@ -30,7 +30,7 @@ class RouterLane:
         self._router = router
 
     async def complete(self, call: Call) -> Reply:
-        return _reply(await self._ask(call, stream=False))
+        return reply_of(await self._ask(call, stream=False))
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
@@ -77,7 +77,8 @@ def steers_litellm(name: str) -> bool:
     return name in ROUTER_STEERING or name.startswith(("_", "mock_")) or bool(is_litellm_owned_kwarg(name))
 
 
-def _reply(response: Any) -> Reply:
+def reply_of(response: Any, cost: float | None = None) -> Reply:
+    """LiteLLM's answer in our words; `cost` where LiteLLM has not put it into the answer itself."""
     try:
         choice = response.choices[0]
         text = choice.message.content
@@ -88,9 +89,10 @@ def _reply(response: Any) -> Reply:
         text=text if isinstance(text, str) else "",
         reasoned=bool(getattr(choice.message, "reasoning_content", None)),
         finish_reason=choice.finish_reason,
-        prompt_tokens=getattr(usage, "prompt_tokens", None),
-        completion_tokens=getattr(usage, "completion_tokens", None),
-        cost=_cost(response),
+        # LiteLLM writes zeros where the server said nothing.
+        prompt_tokens=getattr(usage, "prompt_tokens", None) or None,
+        completion_tokens=getattr(usage, "completion_tokens", None) or None,
+        cost=_cost(response) if cost is None else cost,
     )
 
 
