@@ -13,6 +13,8 @@ from bench_proxy.errors import BenchError, ConfigError
 from bench_proxy.host import models, mount
 from bench_proxy.host.auth import authenticate
 from bench_proxy.host.decisions import Decisions
+from bench_proxy.host.lean import LeanLane
+from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.http import routes
 from bench_proxy.http.answering import Answering
@@ -50,6 +52,9 @@ class Extension:
         self._catalog = Catalog([], {})
         self._catalog_of: object = ()
         self._bench: Bench | None = None
+        self._lean: LeanLane | None = None
+        self._lanes: dict[str, str] = {}
+        self._lanes_of: Config | None = None
         self._watching: asyncio.Task[None] | None = None
         self._keeper = mount.Keeper(self._begin, self._end)
 
@@ -89,13 +94,24 @@ class Extension:
 
     async def _begin(self) -> None:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
-        self._bench = Bench(RouterLane(mount.router), ledger, self.config, self.catalog, Decisions(mount.router))
+        self._reporting = Reporting(limits=mount.models_in_database())
+        self._lean = LeanLane(mount.router, RouterLane(mount.router), self._reporting, self._forced_lanes)
+        self._bench = Bench(self._lean, ledger, self.config, self.catalog, Decisions(mount.router))
         self._watching = asyncio.create_task(self._watch(), name="bench-config")
         # Other platforms have no SIGHUP; the file is watched there too.
         with contextlib.suppress(NotImplementedError, AttributeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
 
+    def _forced_lanes(self) -> dict[str, str]:
+        if self._lanes_of is not self._config:
+            self._lanes_of = self._config
+            self._lanes = {name: facts.lane for name, facts in self._config.models.items()}
+        return self._lanes
+
     async def _end(self) -> None:
+        if self._lean is not None:
+            await self._reporting.close()
+            await self._lean.close()
         if self._watching is not None:
             self._watching.cancel()
         if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):

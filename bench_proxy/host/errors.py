@@ -94,10 +94,10 @@ _SECRET = re.compile(
     r"(?i:bearer)\s+[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\blocalhost:\d+\b"
 )
 _APPENDIX = re.compile(
-    r"\s*(?:No fallback model group found|Received Model Group=|Available Model Group|LiteLLM Retried).*$", re.DOTALL
+    r"\s*(?:No fallback model group found|Received Model Group=|Available Model Group|LiteLLM Retried|"
+    r"Traceback \(most recent call last\)|This looks like a bug in LiteLLM).*$",
+    re.DOTALL,
 )
-
-
 _JSON = re.compile(r"\{.*\}", re.DOTALL)
 
 

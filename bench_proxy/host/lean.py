@@ -6,6 +6,7 @@ router's and the logging's machinery around the call. A deployment that needs an
 """
 
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -20,20 +21,45 @@ import orjson
 from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.litellm_core_utils.exception_mapping_utils import exception_type
-from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
+from litellm.llms.anthropic.chat.handler import ModelResponseIterator as AnthropicStream
 from litellm.llms.custom_httpx.http_handler import get_ssl_configuration
+from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler, OpenAIGPTConfig
 from litellm.types.utils import LlmProviders, ModelResponse
 from litellm.utils import ProviderConfigManager, get_optional_params
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.host import models
+from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import said_in, translate
 from bench_proxy.host.reporting import Finished, Reporting, cool
 from bench_proxy.host.upstream import model_settings, reply_of
 from bench_proxy.upstream import Call, Reply, Text, Upstream
 
-PROVEN = frozenset({"openai", "hosted_vllm", "together_ai", "groq", "openrouter", "mistral", "deepseek", "anthropic"})
+PROVEN = frozenset(
+    {
+        "anthropic",
+        "azure",
+        "cerebras",
+        "deepinfra",
+        "deepseek",
+        "fireworks_ai",
+        "groq",
+        "hosted_vllm",
+        "mistral",
+        "nvidia_nim",
+        "openai",
+        "openrouter",
+        "perplexity",
+        "together_ai",
+        "xai",
+    }
+)
 """Providers whose calls the conformance tests have compared, byte by byte, on both lanes."""
+
+BY_SDK = frozenset({"cerebras", "deepinfra", "nvidia_nim", "openai", "perplexity"})
+"""Providers that LiteLLM's router reaches through OpenAI's SDK, which names the type that it accepts, and does not say
+that a call is not streamed.
+"""
 
 PLAIN = frozenset(
     {
@@ -41,6 +67,7 @@ PLAIN = frozenset(
         "api_key",
         "api_base",
         "base_url",
+        "api_version",
         "custom_llm_provider",
         "drop_params",
         "weight",
@@ -65,13 +92,20 @@ PLAIN = frozenset(
 UNSAID: tuple[object, ...] = (None, False, [], {})
 """Values of a deployment's parameter that say nothing."""
 
-ENVIRONMENT = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+ENVIRONMENT = (
+    "ANTHROPIC_API_BASE",
+    "ANTHROPIC_BASE_URL",
+    "LITELLM_ANTHROPIC_DISABLE_URL_SUFFIX",
+    "OPENAI_API_BASE",
+    "OPENAI_BASE_URL",
+)
 """Settings of the process that change how LiteLLM reaches a provider."""
 
 
 DEFAULTS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed")
 """Settings that a deployment may have for calls that do not say otherwise."""
 
+DATED_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 CONNECT_SECONDS = 10.0
 LONGEST_LINE = 8 * 1024 * 1024
 
@@ -106,6 +140,7 @@ class Target:
     api_base: str | None
     api_key: str | None
     config: Any
+    reader: Any
     defaults: Mapping[str, Any]
 
 
@@ -324,6 +359,8 @@ def _needs_of_process(router: Router) -> str:
         return "LiteLLM caches answers"
     if router.routing_strategy != "simple-shuffle":
         return f"the router's strategy is {router.routing_strategy}"
+    if litellm.api_base or litellm.headers:
+        return "litellm_settings change the address or the headers of every call"
     if router.default_max_parallel_requests:
         return "the router limits parallel requests"
     for callback in litellm.callbacks:
@@ -345,6 +382,8 @@ def _needs(deployment: Mapping[str, Any], *, proven: bool) -> str:
         return f"{target.provider} has not been compared on both lanes"
     if target.config is None or target.config.uses_async_transform_request or target.config.has_custom_stream_wrapper:
         return f"LiteLLM calls {target.provider} by a way of its own"
+    if target.provider == "azure" and not DATED_VERSION.fullmatch(str(params.get("api_version"))):
+        return "its api_version is not a date"
     return "" if params.get("api_key") or target.provider == "hosted_vllm" else "its key is not in the deployment"
 
 
@@ -369,6 +408,8 @@ def _target_of(deployment: Mapping[str, Any]) -> Target:
         api_base=params.get("api_base") or params.get("base_url") or base,
         api_key=params.get("api_key") or key,
         config=config,
+        # LiteLLM leaves reading Azure's answers to OpenAI's SDK; they have OpenAI's form.
+        reader=OpenAIGPTConfig() if provider == "azure" else config,
         defaults={name: params[name] for name in DEFAULTS if params.get(name) is not None},
     )
 
@@ -379,6 +420,8 @@ def _request(target: Target, call: Call, *, stream: bool) -> Request:
     if stream:
         settings["stream_options"] = {"include_usage": True}
     messages = [dict(message) for message in call.request.messages]
+    if version := target.deployment["litellm_params"].get("api_version"):
+        settings["api_version"] = version
     params = get_optional_params(
         model=target.model, custom_llm_provider=target.provider, stream=stream, drop_params=True, **settings
     )
@@ -388,7 +431,7 @@ def _request(target: Target, call: Call, *, stream: bool) -> Request:
         raise NeedsRouter
     asked = {"model": target.model, "optional_params": params, "litellm_params": litellm_params}
     keyed = {"api_key": target.api_key, "api_base": target.api_base}
-    headers = target.config.validate_environment(headers={}, messages=messages, **asked, **keyed)
+    headers = _headers_of(target, messages, asked, keyed)
     data = target.config.transform_request(messages=messages, headers=headers, **asked)
     if extra:
         data |= target.config.transform_extra_body(
@@ -396,13 +439,44 @@ def _request(target: Target, call: Call, *, stream: bool) -> Request:
         )
     if stream and target.config.supports_stream_param_in_request_body:
         data["stream"] = True
-    url = target.config.get_complete_url(stream=stream, **asked, **keyed)
+    elif data.get("stream") is False and target.provider in BY_SDK:
+        del data["stream"]
+    url = _url(target, asked, keyed, stream=stream)
     return Request(url, headers, data, messages, params, litellm_params, call.timeout, time.time(), stream)
+
+
+def _headers_of(target: Target, messages: Any, asked: Mapping[str, Any], keyed: Mapping[str, Any]) -> dict[str, str]:
+    """The provider's own headers, and those by which LiteLLM says that a call is its."""
+    sent: dict[str, str] = dict(target.config.get_attribution_headers())
+    if target.provider == "openrouter":
+        sent |= {
+            "HTTP-Referer": os.environ.get("OR_SITE_URL") or "https://litellm.ai",
+            "X-Title": os.environ.get("OR_APP_NAME") or "liteLLM",
+        }
+    if target.provider == "azure":
+        return {"api-key": str(target.api_key), "Content-Type": "application/json", "Accept": "application/json"}
+    if target.provider in BY_SDK:
+        sent["Accept"] = "application/json"
+    headers: dict[str, str] = target.config.validate_environment(headers=sent, messages=messages, **asked, **keyed)
+    return headers
+
+
+def _url(target: Target, asked: Mapping[str, Any], keyed: Mapping[str, Any], *, stream: bool) -> str:
+    if target.provider == "azure":
+        # https://learn.microsoft.com/azure/ai-services/openai/reference: the deployment stands in the path.
+        version = target.deployment["litellm_params"]["api_version"]
+        base = str(target.api_base).rstrip("/")
+        return f"{base}/openai/deployments/{target.model}/chat/completions?api-version={version}"
+    if target.provider == "anthropic":
+        base = target.api_base or "https://api.anthropic.com"
+        return base if base.endswith("/v1/messages") else f"{base}/v1/messages"
+    url: str = target.config.get_complete_url(stream=stream, **asked, **keyed)
+    return url
 
 
 def _understood(target: Target, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ModelResponse:
     raw = httpx.Response(response.status, content=body, headers=list(response.headers.items()))
-    answer: ModelResponse = target.config.transform_response(
+    answer: ModelResponse = target.reader.transform_response(
         model=target.model,
         raw_response=raw,
         model_response=ModelResponse(),
@@ -430,20 +504,25 @@ def _check(target: Target, response: aiohttp.ClientResponse, body: bytes) -> Non
 
 async def _chunks(target: Target, response: aiohttp.ClientResponse) -> AsyncGenerator[Mapping[str, Any], None]:
     """The stream's events in OpenAI's form; by LiteLLM's parser where the provider has another."""
-    iterator = target.config.get_model_response_iterator(streaming_response=None, sync_stream=False)
-    if type(iterator) is OpenAIChatCompletionStreamingHandler:
-        async with aclosing(_lines(response)) as lines:
-            async for line in lines:
-                if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-                    chunk = orjson.loads(data)
-                    if chunk.get("error"):
-                        raise _error_in_stream(target, chunk["error"])
-                    yield chunk
-        return
     async with aclosing(_lines(response)) as lines:
-        parsed = target.config.get_model_response_iterator(streaming_response=_decoded(lines), sync_stream=False)
-        async for piece in parsed:
-            yield _in_openai_form(piece)
+        parsed = _reader(target, _decoded(lines))
+        if type(parsed) is not OpenAIChatCompletionStreamingHandler:
+            async for piece in parsed:
+                yield _in_openai_form(piece)
+            return
+        async for line in lines:
+            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+                chunk = orjson.loads(data)
+                if chunk.get("error"):
+                    raise _error_in_stream(target, chunk["error"])
+                yield chunk
+
+
+def _reader(target: Target, lines: AsyncIterator[str]) -> Any:
+    """LiteLLM's parser of this provider's stream."""
+    if target.provider == "anthropic":
+        return AnthropicStream(streaming_response=lines, sync_stream=False)
+    return target.reader.get_model_response_iterator(streaming_response=lines, sync_stream=False)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -507,19 +586,7 @@ def _mapped(target: Target, error: Exception) -> Any:
 
 
 def _cost(target: Target, answer: ModelResponse) -> float | None:
-    """US dollars by LiteLLM's prices: the deployment's own before its map's; None when it knows none."""
-    usage = getattr(answer, "usage", None)
-    if usage is None:
-        return None
-    own = target.deployment.get("model_info") or {}
-    prices = own if own.get("input_cost_per_token") is not None else target.deployment["litellm_params"]
-    if prices.get("input_cost_per_token") is not None:
-        completion = (usage.completion_tokens or 0) * (prices.get("output_cost_per_token") or 0)
-        return float((usage.prompt_tokens or 0) * prices["input_cost_per_token"] + completion)
-    try:
-        return float(litellm.completion_cost(answer, model=target.model, custom_llm_provider=target.provider))
-    except Exception:  # noqa: BLE001  LiteLLM raises for a model that it has no price of
-        return None
+    return cost_of(target.deployment, answer, model=target.model, provider=target.provider)
 
 
 def _finished(

@@ -37,7 +37,7 @@ OWN = frozenset(
         "_PROXY_VirtualKeyModelMaxBudgetLimiter",
     }
 )
-"""LiteLLM's own hooks in a proxy that has neither a database nor keys with limits: a finished call tells them nothing."""
+"""LiteLLM's own hooks, to which a finished call tells nothing where there is no database and no key has limits."""
 
 LISTS = ("success_callback", "failure_callback", "_async_success_callback", "_async_failure_callback")
 
@@ -129,7 +129,7 @@ async def _tell(call: Finished) -> None:
     logging_obj, _ = function_setup(
         original_function="acompletion",
         rules_obj=Rules(),
-        start_time=datetime.fromtimestamp(call.began),
+        start_time=_when(call.began),
         model=call.model,
         messages=call.messages,
         metadata=metadata,
@@ -141,12 +141,17 @@ async def _tell(call: Finished) -> None:
         model=call.model,
         custom_llm_provider=call.provider,
     )
-    began, ended = (datetime.fromtimestamp(t) for t in (call.began, call.ended))
+    began, ended = (_when(t) for t in (call.began, call.ended))
     if call.error is not None:
         text = "".join(traceback.format_exception_only(call.error))
         await logging_obj.dispatch_failure_handlers(call.error, text, prefer_async_handlers=True)
     else:
         await logging_obj.dispatch_success_handlers(call.response, began, ended, False, prefer_async_handlers=True)
+
+
+def _when(seconds: float) -> datetime:
+    """LiteLLM compares these with times of its own, which have no time zone."""
+    return datetime.fromtimestamp(seconds)  # noqa: DTZ006
 
 
 def _name(callback: object) -> str:

@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
+import litellm
 from litellm import Router
-from litellm.types.utils import is_litellm_owned_kwarg
+from litellm.types.utils import ModelResponse, is_litellm_owned_kwarg
 
 from bench_proxy.errors import UpstreamError
+from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
 from bench_proxy.upstream import Call, Reply, Text
 
@@ -36,7 +38,7 @@ class RouterLane:
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
         chunks = await self._ask(call, stream=True)
         # Closed by name and not by the garbage collector: LiteLLM's generators crash Python 3.11 when dropped.
-        async with aclosing(_events(chunks)) as events:
+        async with aclosing(_events(chunks, self._router())) as events:
             try:
                 yield events
             finally:
@@ -96,7 +98,7 @@ def reply_of(response: Any, cost: float | None = None) -> Reply:
     )
 
 
-async def _events(chunks: Any) -> AsyncGenerator[Text | Reply, None]:
+async def _events(chunks: Any, router: Router | None) -> AsyncGenerator[Text | Reply, None]:
     """LiteLLM's chunks in our words."""
     finish_reason: str | None = None
     usage: Any = None
@@ -118,9 +120,21 @@ async def _events(chunks: Any) -> AsyncGenerator[Text | Reply, None]:
         finish_reason=finish_reason,
         prompt_tokens=getattr(usage, "prompt_tokens", None),
         completion_tokens=getattr(usage, "completion_tokens", None),
-        cost=_cost(chunks),
+        cost=_streamed_cost(router, chunks, usage),
         reasoned=reasoned,
     )
+
+
+def _streamed_cost(router: Router | None, chunks: Any, usage: Any) -> float | None:
+    """LiteLLM prices a stream only when it logs it, which is later than we answer."""
+    id = (getattr(chunks, "_hidden_params", None) or {}).get("model_id")
+    deployment = router.get_deployment(model_id=id) if router is not None and id else None
+    if deployment is None or usage is None:
+        return None
+    params = deployment.litellm_params
+    model, provider, _, _ = litellm.get_llm_provider(params.model, params.custom_llm_provider, params.api_base)
+    answer = ModelResponse(model=model, usage=usage)
+    return cost_of(deployment.model_dump(), answer, model=model, provider=provider)
 
 
 def _was_ended(chunks: Any) -> bool:
