@@ -101,6 +101,7 @@ class ModelFacts(Section):
     paid_for: bool = False
     explore: bool = True
     retired: bool = False
+    lane: Literal["auto", "router", "lean"] = "auto"
 
 
 class Route(Section):

@@ -18,7 +18,9 @@ from bench_proxy.host.auth import authenticate, caller_of
 from bench_proxy.host.cache import HostCooling
 from bench_proxy.host.decisions import Decisions
 from bench_proxy.host.installation import Installation
+from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.provider import PROVIDING
+from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.http import routes
 from bench_proxy.http.answering import Answering
@@ -65,6 +67,10 @@ class Extension:
         self._facts = Facts()
         self._shared = HostCooling(mount.router)
         self._bench: Bench | None = None
+        self._lean: LeanLane | None = None
+        self._reporting: Reporting | None = None
+        self._lanes: dict[str, str] = {}
+        self._lanes_of: Config | None = None
         self._watching: asyncio.Task[None] | None = None
         self._sharing: asyncio.Task[None] | None = None
         self._keeper = mount.Keeper(self._begin, self._end)
@@ -133,8 +139,11 @@ class Extension:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
         with contextlib.suppress(LedgerUnavailable):  # nothing depends on it, and it is tried again
             await self._facts.exchange(ledger)
+        self._reporting = Reporting(limits=mount.models_in_database())
+        by_router = RouterLane(mount.router, self.priced)
+        self._lean = LeanLane(mount.router, by_router, self._reporting, self._forced_lanes, self.priced)
         self._bench = Bench(
-            RouterLane(mount.router, self.priced),
+            self._lean,
             ledger,
             self.config,
             self.catalog,
@@ -148,6 +157,12 @@ class Extension:
         with contextlib.suppress(NotImplementedError, AttributeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
 
+    def _forced_lanes(self) -> dict[str, str]:
+        if self._lanes_of is not self._config:
+            self._lanes_of = self._config
+            self._lanes = {name: facts.lane for name, facts in self._config.models.items()}
+        return self._lanes
+
     async def _end(self) -> None:
         for task in (self._watching, self._sharing):
             if task is not None:
@@ -155,6 +170,9 @@ class Extension:
         if self._installation is not None:
             PROVIDING.leave(self._installation)
             await self._installation.close()
+        if self._lean is not None and self._reporting is not None:
+            await self._reporting.close()
+            await self._lean.close()
         if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):
             with contextlib.suppress(LedgerUnavailable):
                 await self._facts.exchange(self._bench.ledger)

@@ -1,6 +1,7 @@
 """LiteLLM's exceptions in our words: one table, by class, the nearest base first."""
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -161,15 +162,28 @@ _DATA = re.compile(
 )
 _APPENDIX = re.compile(
     r"\s*(?:Traceback \(most recent call last\)|No fallback model group found|Received Model Group=|"
-    r"Available Model Group|LiteLLM Retried).*$",
+    r"Available Model Group|LiteLLM Retried|This looks like a bug in LiteLLM).*$",
     re.DOTALL,
 )
+_JSON = re.compile(r"\{.*\}", re.DOTALL)
+
+
+def said_in(body: str) -> str:
+    """The message inside a JSON error body, whatever stands around it; the text itself where there is none."""
+    found = _JSON.search(body)
+    try:
+        error = json.loads(found.group()) if found else None
+    except ValueError:
+        return body
+    inner = error.get("error", error) if isinstance(error, dict) else None
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    return message if isinstance(message, str) and message else body
 
 
 def scrub(message: str) -> str:
     """What a model's server said, without addresses, keys, image data, LiteLLM's class names and notes on fallbacks."""
     kept = _DATA.sub("[data]", _NOISE.sub("", message[:LONGEST_READ].strip()))
-    kept = _APPENDIX.sub("", kept)
+    kept = said_in(_APPENDIX.sub("", kept))
     kept = _SECRET.sub("[removed]", " ".join(kept.split()))
     return kept if len(kept) <= LONGEST_MESSAGE else kept[: LONGEST_MESSAGE - 1] + "…"
 

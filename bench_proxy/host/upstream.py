@@ -40,7 +40,8 @@ class RouterLane:
         guard()
 
     async def complete(self, call: Call) -> Reply:
-        return _reply(await self._ask(call, stream=False), priced=self._priced(call.alias))
+        response = await self._ask(call, stream=False)
+        return reply_of(response, _cost(response, priced=self._priced(call.alias)))
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
@@ -88,7 +89,8 @@ def steers_litellm(name: str) -> bool:
     return name in ROUTER_STEERING or name.startswith(("_", "mock_")) or bool(is_litellm_owned_kwarg(name))
 
 
-def _reply(response: Any, *, priced: bool) -> Reply:
+def reply_of(response: Any, cost: float | None) -> Reply:
+    """LiteLLM's answer in our words."""
     try:
         choice = response.choices[0]
         text = choice.message.content
@@ -99,9 +101,10 @@ def _reply(response: Any, *, priced: bool) -> Reply:
         text=text if isinstance(text, str) else "",
         reasoned=bool(getattr(choice.message, "reasoning_content", None)),
         finish_reason=choice.finish_reason,
-        prompt_tokens=getattr(usage, "prompt_tokens", None),
-        completion_tokens=getattr(usage, "completion_tokens", None),
-        cost=_cost(response, priced=priced),
+        # LiteLLM writes zeros where the server said nothing.
+        prompt_tokens=getattr(usage, "prompt_tokens", None) or None,
+        completion_tokens=getattr(usage, "completion_tokens", None) or None,
+        cost=cost,
     )
 
 

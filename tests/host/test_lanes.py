@@ -1,0 +1,272 @@
+"""Both lanes to the models send the same bytes and say the same of what comes back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+from litellm import Router
+
+from bench_proxy.errors import UpstreamError
+from bench_proxy.formats.request import ChatRequest
+from bench_proxy.host.lean import PROVEN, LeanLane
+from bench_proxy.host.reporting import Reporting
+from bench_proxy.host.upstream import RouterLane
+from bench_proxy.upstream import Call, Reply, Text, Upstream
+from tests.upstream import Upstream as Scripted
+
+NOT_OURS = ("host", "content-length", "user-agent", "accept-encoding", "connection", "x-stainless")
+"""Headers that the HTTP client writes, not the provider's translation."""
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+OPENAI_WHOLE = {
+    "id": "x",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
+    "usage": USAGE,
+    "service_tier": "default",  # LiteLLM's reading of Groq fails without it
+}
+OPENAI_DELTAS: list[dict[str, Any]] = [
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hel"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    {"choices": [], "usage": USAGE},
+]
+ANTHROPIC_WHOLE = {
+    "id": "m1",
+    "type": "message",
+    "role": "assistant",
+    "model": "c",
+    "content": [{"type": "text", "text": "Hello"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 10, "output_tokens": 5},
+}
+ANTHROPIC_EVENTS: list[dict[str, Any]] = [
+    {"type": "message_start", "message": {**ANTHROPIC_WHOLE, "content": [], "stop_reason": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+    {"type": "message_stop"},
+]
+
+
+@dataclass
+class Wire:
+    """A server that answers in OpenAI's or Anthropic's form and keeps what reached it."""
+
+    url: str = ""
+    seen: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = json.loads(await request.read())
+        headers = {k.lower(): v for k, v in request.headers.items() if not k.lower().startswith(NOT_OURS)}
+        self.seen.append((request.path_qs, headers, body))
+        if request.path.endswith("/v1/messages"):
+            events = [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in ANTHROPIC_EVENTS]
+            return self._stream(events) if body.get("stream") else web.json_response(ANTHROPIC_WHOLE)
+        if not body.get("stream"):
+            return web.json_response(OPENAI_WHOLE)
+        head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        return self._stream([*(f"data: {json.dumps(head | d)}\n\n" for d in OPENAI_DELTAS), "data: [DONE]\n\n"])
+
+    def _stream(self, events: list[str]) -> web.Response:
+        return web.Response(body="".join(events).encode(), content_type="text/event-stream")
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    server = Wire()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    await runner.cleanup()
+
+
+MODELS = {
+    "anthropic": ("anthropic/claude-sonnet-4-5", ""),
+    "azure": ("azure/a-deployment", ""),
+    "cerebras": ("cerebras/llama3.1-8b", "/v1"),
+    "deepinfra": ("deepinfra/meta/llama", "/v1"),
+    "deepseek": ("deepseek/deepseek-chat", "/beta"),
+    "fireworks_ai": ("fireworks_ai/some-model", "/v1"),
+    "groq": ("groq/llama-3.1-8b-instant", "/openai/v1"),
+    "hosted_vllm": ("hosted_vllm/qwen", "/v1"),
+    "mistral": ("mistral/mistral-large-latest", "/v1"),
+    "nvidia_nim": ("nvidia_nim/meta/llama3", "/v1"),
+    "openai": ("openai/gpt-4o", "/v1"),
+    "openai, a reasoning model": ("openai/o3", "/v1"),
+    "openai, a model it does not know": ("openai/mine", "/v1"),
+    "openrouter": ("openrouter/vendor/model", "/api/v1"),
+    "perplexity": ("perplexity/sonar", ""),
+    "together_ai": ("together_ai/vendor/model", "/v1"),
+    "xai": ("xai/grok-3", "/v1"),
+}
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "What is this?"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+        ],
+    },
+    {"role": "assistant", "content": "A picture."},
+    {"role": "user", "content": "Of what? \u2028 \U0001f600"},
+]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False, "required": ["a"]}
+EVERY_SETTING = {
+    "temperature": 0.2,
+    "top_p": 0.9,
+    "max_tokens": 50,
+    "stop": ["x"],
+    "seed": 3,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}},
+    "logit_bias": {"5": 1},
+    "reasoning_effort": "low",
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "user": "u1",
+    "top_k": 7,
+    "min_p": 0.1,
+}
+
+
+async def heard(lane: Upstream, call: Call, *, stream: bool) -> list[Text | Reply]:
+    if not stream:
+        return [await lane.complete(call)]
+    async with lane.stream(call) as events:
+        return [event async for event in events]
+
+
+def test_every_provider_that_takes_the_lean_lane_is_compared_here() -> None:
+    assert {name.partition(",")[0] for name in MODELS} == PROVEN
+
+
+@pytest.mark.parametrize("settings", [{}, EVERY_SETTING], ids=["plain", "every setting"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("provider", MODELS)
+async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
+    wire: Wire, provider: str, stream: bool, settings: dict[str, Any]
+) -> None:
+    model, path = MODELS[provider]
+    params: dict[str, Any] = {"model": model, "api_base": wire.url + path, "api_key": "sk-of-the-deployment"}
+    if provider == "azure":
+        params["api_version"] = "2024-10-21"
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(limits=False), dict)
+    assert lean.why_router("it") == ""
+    call = Call("it", ChatRequest(MESSAGES, settings), timeout=20)
+    try:
+        of_router, of_lean = [await heard(lane, call, stream=stream) for lane in (by_router, lean)]
+    finally:
+        await lean.close()
+    assert of_lean == of_router
+    sent_by_router, sent_by_lean = wire.seen
+    assert sent_by_lean == sent_by_router
+    assert "".join(event.text for event in of_lean) == "Hello"
+
+
+FAILURES = (
+    "rate-a",
+    "context-a",
+    "fail400-a",
+    "fail401-a",
+    "fail403-a",
+    "fail404-a",
+    "fail500-a",
+    "fail503-a",
+    "html-a",
+)
+
+
+@pytest.mark.parametrize("provider", ["openai", "hosted_vllm"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", FAILURES)
+async def test_both_lanes_call_a_failure_the_same(upstream: Scripted, model: str, stream: bool, provider: str) -> None:
+    params = {"model": f"{provider}/{model}", "api_base": upstream.api_base, "api_key": "none"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(limits=False), dict)
+    call = Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), timeout=20)
+    errors = []
+    for lane in (by_router, lean):
+        with pytest.raises(UpstreamError) as raised:
+            await heard(lane, call, stream=stream)
+        errors.append((raised.value.kind, raised.value.status, raised.value.retry_after))
+    await lean.close()
+    assert errors[0] == errors[1]
+
+
+async def test_a_failure_on_the_lean_lane_lets_litellm_s_router_rest_the_deployment(upstream: Scripted) -> None:
+    deployments = [
+        {
+            "model_name": "it",
+            "litellm_params": {"model": f"openai/{name}", "api_base": upstream.api_base, "api_key": "n"},
+        }
+        for name in ("rate-a", "ok-a")
+    ]
+    router = Router(model_list=deployments, cooldown_time=60)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), dict)
+    call = Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), timeout=20)
+    outcomes = []
+    for _ in range(24):
+        try:
+            outcomes.append((await lean.complete(call)).text)
+        except UpstreamError as error:
+            outcomes.append(error.kind)
+    await lean.close()
+    assert outcomes.count("rate_limit") == 1
+    assert outcomes[-1] == "I am ok-a."
+
+
+async def test_a_stream_that_is_left_early_is_closed_at_the_model(upstream: Scripted) -> None:
+    params = {"model": "openai/drip-a", "api_base": upstream.api_base, "api_key": "n"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), dict)
+    upstream.clear()
+    async with lean.stream(Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), 20)) as events:
+        async for _event in events:
+            break
+    await asyncio.to_thread(upstream.wait_for, lambda calls: any(c.model == "drip-a" and c.hung_up for c in calls))
+    await lean.close()
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"model": "gemini/gemini-2.5-pro", "api_key": "k"}, "gemini has not been compared on both lanes"),
+        (
+            {"model": "openai/x", "api_key": "k", "max_parallel_requests": 2},
+            "the deployment sets max_parallel_requests",
+        ),
+        ({"model": "openai/x", "api_key": "k", "guardrails": ["g"]}, "the deployment sets guardrails"),
+        ({"model": "openai/x"}, "its key is not in the deployment"),
+        ({"model": "azure/x", "api_key": "k", "api_version": "preview"}, "its api_version is not a date"),
+    ],
+)
+def test_what_the_lean_lane_cannot_do_faithfully_takes_the_router_lane(params: dict[str, Any], why: str) -> None:
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), dict)
+    assert lean.why_router("it") == why
+
+
+def test_an_operator_can_force_a_lane() -> None:
+    params = {"model": "openai/x", "api_key": "k"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), lambda: {"it": "router"})
+    assert lean.why_router("it") == "the configuration says so"
