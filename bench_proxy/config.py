@@ -279,6 +279,11 @@ def master_key_set(litellm_file: Path) -> bool:
     return bool(stated) or environment().master_key
 
 
+def listed_models(litellm_file: Path) -> list[dict[str, Any]]:
+    """The entries of LiteLLM's `model_list`. Raises ConfigError."""
+    return [dict(entry) for entry in _model_list(_documents(litellm_file))]
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?`, or nothing when no known name is near."""
     match = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)

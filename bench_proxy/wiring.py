@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
+import sys
 import time
 from functools import cache
 
@@ -35,6 +37,9 @@ WATCH_SECONDS = 2.0
 
 SHARE_SECONDS = 2.0
 """How often processes tell each other what cools and what was learned."""
+
+FREEZE_AFTER = 2.0
+"""Seconds after the first request, when LiteLLM has imported what it imports late."""
 
 REBUILD_SECONDS = 60.0
 """How old the catalog may be: LiteLLM finds out limits of models by itself, and tells nobody."""
@@ -78,6 +83,8 @@ class Extension:
 
     def mount(self) -> None:
         _show_log()
+        if sys.version_info < (3, 12):
+            log.warning("Python %d.%d: LiteLLM can crash under streams on it; use 3.12 or newer", *sys.version_info[:2])
         self._installation = Installation(
             self.config,
             self._begun,
@@ -89,7 +96,7 @@ class Extension:
         # Before LiteLLM makes its router, which has to know the provider of each deployment.
         PROVIDING.enter(self._installation)
         answering = Answering(self.bench, authenticate)
-        own = routes.build(self.bench, authenticate)
+        own = routes.build(self.bench, authenticate, self._lane)
         mount.put_first(
             Gate(
                 mount.host_app(),
@@ -116,6 +123,8 @@ class Extension:
         """Once LiteLLM has read its whole configuration, which may have a table of providers of its own."""
         mount.take_out(self._handle)
         PROVIDING.register()
+        # What LiteLLM has loaded stays: a full collection that looks at it again stops every request for 0.4 s.
+        asyncio.get_running_loop().call_later(FREEZE_AFTER, _freeze)
 
     def config(self) -> Config:
         return self._config
@@ -156,6 +165,9 @@ class Extension:
         # Other platforms have no SIGHUP; the file is watched there too.
         with contextlib.suppress(NotImplementedError, AttributeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _lane(self, alias: str) -> dict[str, str]:
+        return self._lean.lane(alias) if self._lean is not None else {}
 
     def _forced_lanes(self) -> dict[str, str]:
         if self._lanes_of is not self._config:
@@ -216,6 +228,11 @@ class Extension:
             log.warning("ledger.url changed: it takes effect at the next start")
         self._config = fresh
         log.info("configuration reloaded: %d collections", len(fresh.collections))
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 async def _kept(_bench: Bench) -> None:

@@ -1,18 +1,27 @@
 """`bench-proxy check-config`: everything that is wrong with a configuration, without starting anything."""
 
+import os
 from pathlib import Path
 
 import click
 
-from bench_proxy.config import environment, load
+from bench_proxy.config import Config, environment, listed_models, load
 from bench_proxy.errors import ConfigError
 
 DEFAULT_FILE = Path("litellm_config.yaml")
 
+SETTINGS = {
+    # The price list that LiteLLM brings, instead of one that it fetches at each start.
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOG": "ERROR",
+}
+"""Settings of LiteLLM's that our commands start it with, where the environment does not say otherwise."""
+
 
 @click.command("check-config")
 @click.option("--config", "file", type=click.Path(path_type=Path), default=DEFAULT_FILE, help="LiteLLM's YAML file.")
-def check_config(file: Path) -> None:
+@click.option("--lanes", is_flag=True, help="Also say how each model will be called, and why. Takes some seconds.")
+def check_config(file: Path, lanes: bool) -> None:
     """List each fault of the bench block with its place in the file; exit 0 when there is none."""
     try:
         config, source = load(file, override=environment().bench_config)
@@ -22,3 +31,15 @@ def check_config(file: Path) -> None:
     for name, collection in config.collections.items():
         explorers = config.explorers_of(name)
         click.echo(f"  bench/{name}: {', '.join(collection.members)} + {explorers} explorers, {collection.reply}")
+    if lanes:
+        _show_lanes(file, config)
+
+
+def _show_lanes(file: Path, config: Config) -> None:
+    os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
+    from bench_proxy.host.lean import lanes_of
+
+    forced = {name: facts.lane for name, facts in config.models.items()}
+    for alias, lane in lanes_of(listed_models(file), forced).items():
+        because = f" ({lane['lane_because']})" if "lane_because" in lane else ""
+        click.echo(f"  {alias}: {lane['lane']} lane{because}")

@@ -9,18 +9,12 @@ from pathlib import Path
 
 import click
 
-from bench_proxy.cli.check_config import DEFAULT_FILE
+from bench_proxy.cli.check_config import DEFAULT_FILE, SETTINGS
 from bench_proxy.config import environment, load, master_key_set
 from bench_proxy.errors import ConfigError
 from bench_proxy.host import server
 
 NO_KEY = "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"
-
-SETTINGS = {
-    # The price list that LiteLLM brings, instead of one that it fetches at each start.
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "LITELLM_LOG": "ERROR",
-}
 
 
 @click.command()

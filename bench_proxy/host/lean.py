@@ -34,7 +34,7 @@ from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import said_in, translate
 from bench_proxy.host.fetching import nothing_fetched
 from bench_proxy.host.reporting import Finished, Reporting, cool
-from bench_proxy.host.upstream import model_settings, reply_of
+from bench_proxy.host.upstream import RouterLane, model_settings, reply_of
 from bench_proxy.upstream import Call, Reply, Text, Upstream
 
 PROVEN = frozenset(
@@ -197,6 +197,11 @@ class LeanLane:
             self._lanes[alias] = _judge(router, alias, self._forced().get(alias, "auto"))
         return self._lanes[alias]
 
+    def lane(self, alias: str) -> dict[str, str]:
+        """Which lane the model takes, and why when it is not this one."""
+        why = self.why_router(alias)
+        return {"lane": "router", "lane_because": why} if why else {"lane": "lean"}
+
     async def complete(self, call: Call) -> Reply:
         if self.why_router(call.alias):
             return await self._otherwise.complete(call)
@@ -344,6 +349,13 @@ class Ending:
             ],
             usage=self.usage,
         )
+
+
+def lanes_of(model_list: list[dict[str, Any]], forced: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The lane of each model of a configuration that is not running."""
+    router = Router(model_list=model_list)
+    lane = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), lambda: forced)
+    return {alias: lane.lane(alias) for alias in router.get_model_names() if "*" not in alias}
 
 
 def _judge(router: Router | None, alias: str, forced: str) -> str:

@@ -70,11 +70,15 @@ class GivenCalls(Given):
     calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
-def build(bench: Callable[[], Bench], authenticate: Authenticate) -> FastAPI:
+Lane = Callable[[str], dict[str, str]]
+"""Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
+
+
+def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane) -> FastAPI:
     """The app that answers everything below /bench; errors have OpenAI's shape."""
     app = FastAPI(title="bench-proxy", openapi_url="/bench/openapi.json", docs_url=None, redoc_url=None)
     app.include_router(_open_routes(bench))
-    app.include_router(_routes(bench, authenticate))
+    app.include_router(_routes(bench, authenticate, lane))
     app.add_exception_handler(BenchError, _bench_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -100,7 +104,7 @@ def _open_routes(bench: Callable[[], Bench]) -> APIRouter:
     return router
 
 
-def _routes(bench: Callable[[], Bench], authenticate: Authenticate) -> APIRouter:
+def _routes(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane) -> APIRouter:
     async def caller(request: Request) -> Caller:
         return await authenticate(request.scope, request.receive, None)
 
@@ -159,7 +163,7 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate) -> APIRouter
     async def models(who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
         known = {model.alias: model for model in bench().models()}
         left, now = bench().cooling.left(), time.time()
-        return {"models": [_known(known[a], now, left.get(a)) for a in await who.allowed(list(known))]}
+        return {"models": [{**_known(known[a], now, left.get(a)), **lane(a)} for a in await who.allowed(list(known))]}
 
     return router
 
