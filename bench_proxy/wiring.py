@@ -1,9 +1,12 @@
 """Builds everything once a process and mounts it in LiteLLM's proxy."""
 
 import asyncio
+import atexit
 import contextlib
 import gc
 import logging
+import logging.handlers
+import queue
 import signal
 import sys
 import time
@@ -247,10 +250,17 @@ async def _stamp(source: Source) -> object:
 
 
 def _show_log() -> None:
-    """Our log lines go to standard error unless the process has set up logging for them."""
+    """Our log lines go to standard error unless the process has set up logging for them.
+
+    By a thread: whoever reads standard error may be slow, and no request may wait for that.
+    """
     if not logging.getLogger().handlers and not log.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s bench-proxy %(levelname)s %(message)s"))
-        log.addHandler(handler)
+        lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+        listener = logging.handlers.QueueListener(lines, handler)
+        listener.start()
+        atexit.register(listener.stop)
+        log.addHandler(logging.handlers.QueueHandler(lines))
         log.setLevel(logging.INFO)
         log.propagate = False

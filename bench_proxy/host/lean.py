@@ -20,6 +20,7 @@ import litellm
 import orjson
 from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.litellm_core_utils.core_helpers import map_finish_reason
 from litellm.litellm_core_utils.exception_mapping_utils import exception_type
 from litellm.llms.anthropic.chat.handler import ModelResponseIterator as AnthropicStream
 from litellm.llms.custom_httpx.http_handler import get_ssl_configuration
@@ -143,6 +144,7 @@ class Target:
     api_key: str | None
     config: Any
     reader: Any
+    plain: bool
     defaults: Mapping[str, Any]
 
 
@@ -213,6 +215,8 @@ class LeanLane:
             async with self._post(request) as response:
                 body = await response.read()
                 _check(target, response, body)
+            if target.plain and not self._reporting.listens():
+                return self._read(call, target, body)
             answer = _understood(target, request, response, body)
         except Exception as error:
             raise await self._failed(call, target, request, error) from error
@@ -241,6 +245,24 @@ class LeanLane:
                 yield events
         finally:
             response.close()
+
+    def _read(self, call: Call, target: Target, body: bytes) -> Reply:
+        """An answer in OpenAI's form, read as LiteLLM reads it and without its objects."""
+        answer = orjson.loads(body)
+        if answer.get("error"):
+            raise _error_in_stream(target, answer["error"])
+        choice, usage = answer["choices"][0], answer.get("usage")
+        message = choice["message"]
+        reply = Reply(
+            text=text if isinstance(text := message.get("content"), str) else "",
+            finish_reason=map_finish_reason(choice.get("finish_reason") or "stop"),
+            prompt_tokens=(usage or {}).get("prompt_tokens") or None,
+            completion_tokens=(usage or {}).get("completion_tokens") or None,
+            reasoned=bool(message.get("reasoning_content") or message.get("reasoning")),
+        )
+        if not usage or not self._priced(call.alias):
+            return reply
+        return replace(reply, cost=cost_of(target.deployment, usage, model=target.model, provider=target.provider))
 
     async def close(self) -> None:
         if self._session is not None:
@@ -427,6 +449,7 @@ def _target_of(deployment: Mapping[str, Any]) -> Target:
         config=config,
         # LiteLLM leaves reading Azure's answers to OpenAI's SDK; they have OpenAI's form.
         reader=OpenAIGPTConfig() if provider == "azure" else config,
+        plain=getattr(type(config), "transform_response", None) is OpenAIGPTConfig.transform_response,
         defaults={name: params[name] for name in DEFAULTS if params.get(name) is not None},
     )
 
@@ -603,7 +626,8 @@ def _mapped(target: Target, error: Exception) -> Any:
 
 
 def _cost(target: Target, answer: ModelResponse) -> float | None:
-    return cost_of(target.deployment, answer, model=target.model, provider=target.provider)
+    usage = getattr(answer, "usage", None)
+    return usage and cost_of(target.deployment, usage, model=target.model, provider=target.provider)
 
 
 def _finished(
