@@ -1,12 +1,19 @@
 """A request as the panel and the models need it, whatever the format it came in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import orjson
 
 from bench_proxy.config import ReplyMode, StreamMode
 
 Json = Mapping[str, Any]
+
+
+MANY_MESSAGES = 40
+LONG_TEXT = 50_000
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,19 @@ class ChatRequest:
 
     messages: Sequence[Json]
     settings: Json
+    _encoded: list[bytes] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def encoded_messages(self) -> bytes:
+        """The messages as JSON, encoded once however many models they go to."""
+        if not self._encoded:
+            self._encoded.append(orjson.dumps(self.messages))
+        return self._encoded[0]
+
+    @property
+    def large(self) -> bool:
+        """Whether encoding the messages costs more than comparing them: there are many, or one is long."""
+        return len(self.messages) > MANY_MESSAGES or any(_length(m.get("content")) > LONG_TEXT for m in self.messages)
 
     def parts(self) -> list[Json]:
         """The content parts of all messages, in order; plain text content counts as one part."""
@@ -61,6 +81,17 @@ class Brief:
     blind: bool = False
     partial: Literal["accept", "refuse"] = "accept"
     conversation: str | None = None
+
+
+def _length(content: object) -> int:
+    """Characters of the longest piece."""
+    if isinstance(content, str):
+        return len(content)
+    if not isinstance(content, list):
+        return 0
+    urls = [u.get("url") if isinstance(u := part.get("image_url"), dict) else u for part in content]
+    texts = [part.get("text") for part in content]
+    return max((len(piece) for piece in (*urls, *texts) if isinstance(piece, str)), default=0)
 
 
 def as_text(content: object) -> str:

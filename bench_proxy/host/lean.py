@@ -29,6 +29,7 @@ from litellm.types.utils import LlmProviders, ModelResponse
 from litellm.utils import ProviderConfigManager, get_optional_params
 
 from bench_proxy.errors import UpstreamError
+from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host import models
 from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
@@ -111,6 +112,7 @@ DEFAULTS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed
 DATED_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 CONNECT_SECONDS = 10.0
 LONGEST_LINE = 8 * 1024 * 1024
+LARGEST_BODY = 32 * 1024 * 1024
 
 
 class NeedsRouter(Exception):
@@ -155,6 +157,7 @@ class Request:
     url: str
     headers: dict[str, str]
     data: dict[str, Any]
+    body: bytes
     messages: list[dict[str, Any]]
     params: dict[str, Any]
     litellm_params: dict[str, Any]
@@ -213,7 +216,7 @@ class LeanLane:
             return await self._otherwise.complete(call)
         try:
             async with self._post(request) as response:
-                body = await response.read()
+                body = await _body(response)
                 _check(target, response, body)
             if target.plain and not self._reporting.listens():
                 return self._read(call, target, body)
@@ -237,7 +240,7 @@ class LeanLane:
         try:
             response = await self._post(request)
             if response.status >= HTTPStatus.BAD_REQUEST:
-                _check(target, response, await response.read())
+                _check(target, response, await _body(response))
         except Exception as error:
             raise await self._failed(call, target, request, error) from error
         try:
@@ -318,8 +321,9 @@ class LeanLane:
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=60, ssl=trust)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=True)
         limit = aiohttp.ClientTimeout(total=request.timeout, sock_connect=min(request.timeout, CONNECT_SECONDS))
-        body = orjson.dumps(request.data)
-        return self._session.post(request.url, data=body, headers=request.headers, timeout=limit, allow_redirects=False)
+        return self._session.post(
+            request.url, data=request.body, headers=request.headers, timeout=limit, allow_redirects=False
+        )
 
     async def _failed(self, call: Call, target: Target, request: Request, error: Exception) -> UpstreamError:
         """In LiteLLM's classes, so that its cooldowns, its callbacks and our table see what they know."""
@@ -482,7 +486,15 @@ def _request(target: Target, call: Call, *, stream: bool) -> Request:
     elif data.get("stream") is False and target.provider in BY_SDK:
         del data["stream"]
     url = _url(target, asked, keyed, stream=stream)
-    return Request(url, headers, data, messages, params, litellm_params, call.timeout, time.time(), stream)
+    body = orjson.dumps(_sharing(data, call.request))
+    return Request(url, headers, data, body, messages, params, litellm_params, call.timeout, time.time(), stream)
+
+
+def _sharing(data: dict[str, Any], request: ChatRequest) -> dict[str, Any]:
+    """The body with the caller's messages encoded once for all seats, where this provider takes them as they came."""
+    if not request.large or data.get("messages") != request.messages:
+        return data
+    return {**data, "messages": orjson.Fragment(request.encoded_messages)}
 
 
 def _headers_of(target: Target, messages: Any, asked: Mapping[str, Any], keyed: Mapping[str, Any]) -> dict[str, str]:
@@ -529,6 +541,18 @@ def _understood(target: Target, request: Request, response: aiohttp.ClientRespon
         api_key=target.api_key,
     )
     return answer
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The whole answer, unless it is larger than any answer is."""
+    parts: list[bytes] = []
+    size = 0
+    async for data in response.content.iter_any():
+        parts.append(data)
+        size += len(data)
+        if size > LARGEST_BODY:
+            raise UpstreamError("bad_response", 502, f"the answer is larger than {LARGEST_BODY // 2**20} MB")
+    return b"".join(parts)
 
 
 def _check(target: Target, response: aiohttp.ClientResponse, body: bytes) -> None:

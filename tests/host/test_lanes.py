@@ -270,3 +270,29 @@ def test_an_operator_can_force_a_lane() -> None:
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
     lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), lambda: {"it": "router"})
     assert lean.why_router("it") == "the configuration says so"
+
+
+async def test_long_messages_are_encoded_once_and_arrive_as_they_were_sent(wire: Wire) -> None:
+    params = {"model": "hosted_vllm/qwen", "api_base": wire.url + "/v1", "api_key": "n"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), dict)
+    url = "data:image/png;base64," + "A" * 200_000
+    messages = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+    request = ChatRequest(messages, {"temperature": 0.5})
+    for _ in range(3):
+        await lean.complete(Call("it", request, 20))
+    await lean.close()
+    assert [body["messages"] for _, _, body in wire.seen] == [messages] * 3
+    assert request.encoded_messages is request.encoded_messages
+
+
+async def test_an_answer_without_end_is_cut_off_and_the_seat_fails(
+    upstream: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench_proxy.host.lean.LARGEST_BODY", 1024)
+    params = {"model": "openai/big-a", "api_base": upstream.api_base, "api_key": "n"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), dict)
+    with pytest.raises(UpstreamError, match="larger than"):
+        await lean.complete(Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), 20))
+    await lean.close()
