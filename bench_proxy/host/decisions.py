@@ -9,6 +9,7 @@ from typing import Any
 from litellm import Router
 
 from bench_proxy.bench import Decision
+from bench_proxy.host.billing import payer
 from bench_proxy.host.errors import translate
 
 log = logging.getLogger("bench_proxy")
@@ -63,6 +64,7 @@ class Decisions:
             timeout=self._limit,
             num_retries=0,
             disable_fallbacks=True,
+            metadata={**payer(), "tags": ["bench-decision"]},
         )
 
 
