@@ -55,12 +55,14 @@ class FanOut:
         self._tags = tags
         self._started = time.monotonic()
         self._open: dict[asyncio.Task[None], Seat] = {}
+        self._began: dict[str, float] = {}
         self._keeping: set[asyncio.Task[None]] = set()
         self._answers: dict[str, Answer] = {}
         self._told: asyncio.Queue[Answer | None] = asyncio.Queue()
         self._over = False
 
     def start(self, seat: Seat) -> None:
+        self._began[seat.call] = time.monotonic()
         task = asyncio.create_task(self._run(seat), name=f"seat {seat.call}")
         self._open[task] = seat
         task.add_done_callback(lambda done: self._open.pop(done, None))
@@ -83,7 +85,7 @@ class FanOut:
             await asyncio.wait(self._keeping)
         self._over = True
         for seat in list(self._open.values()):
-            await self._report(Answer(seat, "late", seconds=time.monotonic() - self._started))
+            await self._report(Answer(seat, "late", seconds=time.monotonic() - self._began[seat.call]))
         self.close()
         return list(self._answers.values())
 
@@ -108,7 +110,7 @@ class FanOut:
         await self.finish()
 
     async def _run(self, seat: Seat) -> None:
-        began = time.monotonic()
+        began = self._began[seat.call]
         try:
             async with asyncio.timeout(self._pace.seat_timeout):
                 call = Call(
