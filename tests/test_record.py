@@ -3,13 +3,27 @@
 import asyncio
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.asking import CHAT, Json, async_events, panel, question, refusal, request_bytes, send, statuses
+from tests.asking import (
+    CHAT,
+    Json,
+    async_events,
+    events,
+    eventually,
+    panel,
+    question,
+    refusal,
+    request_bytes,
+    send,
+    statuses,
+    text_of,
+)
 from tests.proxy import Proxy
 from tests.upstream import Upstream
 
@@ -250,7 +264,15 @@ def test_a_shape_has_a_line_of_its_own(http: httpx.Client, models: Upstream) -> 
 def test_a_panel_says_what_was_asked_and_answered(http: httpx.Client, models: Upstream) -> None:
     text = "What is 漢? " + "x" * 500
     data = panel(http, "bench/partial", messages=[{"role": "user", "content": text}])["bench"]
-    shown = http.get(f"/bench/panels/{data['panel']}").json()
+
+    def look() -> Json:
+        found: Json = http.get(f"/bench/panels/{data['panel']}").json()
+        return found
+
+    # Its answers are there before the reply; that it is over is written beside the reply.
+    assert statuses(look()) == statuses(data)
+    assert eventually(lambda: look()["over"])
+    shown = look()
     assert shown["panel"] == data["panel"]
     assert shown["collection"] == "bench/partial"
     assert shown["asked"] == text
@@ -310,6 +332,54 @@ def test_a_page_that_cannot_be_is_refused(http: httpx.Client, query: str) -> Non
 @pytest.mark.parametrize("name", ["p20260101-000000-aaaaaaaaaaaaaaaa", "x", "%00", "..%2f..", "x" * 5000])
 def test_an_unknown_panel_is_404(http: httpx.Client, name: str) -> None:
     refusal(http.get(f"/bench/panels/{name}"), 404)
+
+
+# A ledger that somebody else holds.
+
+
+@contextmanager
+def held(proxy: Proxy) -> Iterator[sqlite3.Connection]:
+    """The ledger, locked for writing by another process until `commit`."""
+    with closing(sqlite3.connect(proxy.directory / "bench.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
+def test_a_panel_is_seated_without_the_ledger_and_tells_nothing_that_is_not_on_it(
+    proxy: Proxy, http: httpx.Client, models: Upstream
+) -> None:
+    with (
+        held(proxy) as other,
+        proxy.client() as reader,
+        http.stream("POST", CHAT, json=question("bench/explored", stream=True)) as response,
+    ):
+        assert response.status_code == 200
+        reading = (event for event in events(response) if isinstance(event, dict))
+        opening = text_of([next(reading), next(reading)])
+        assert "4 seats" in opening
+        panel_id = response.headers["x-bench-panel"]
+        models.wait_for(lambda calls: len([call for call in calls if call.end]) == 4)
+        assert reader.get("/bench/health/ready").status_code == 200
+        refusal(reader.get(f"/bench/panels/{panel_id}"), 404)
+        other.execute("COMMIT")
+        rest = list(reading)
+    assert list(statuses(rest[-1]["bench"]).values()) == ["ok"] * 4
+    assert statuses(http.get(f"/bench/panels/{panel_id}").json()) == statuses(rest[-1]["bench"])
+
+
+async def test_a_verdict_is_acknowledged_only_when_it_is_written(
+    proxy: Proxy, http: httpx.Client, seats: list[Json]
+) -> None:
+    call = seats[0]["call"]
+    async with proxy.async_client() as caller:
+        with held(proxy) as other:
+            judging = asyncio.create_task(caller.post("/bench/verdict", json={"call": call, "useful": True}))
+            done, _ = await asyncio.wait([judging], timeout=0.5)
+            assert not done
+            assert await asyncio.to_thread(owed, http, call) == [call]
+            other.execute("COMMIT")
+            assert (await judging).json()["recorded"] is True
+    assert owed(http, call) == []
 
 
 # What can be called, probes, and routes that are none.

@@ -3,11 +3,13 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench_proxy.formats.request import ChatRequest
+from bench_proxy.panel import fan_out as fan_out_module
 from bench_proxy.panel.fan_out import MAX_ANSWER, FanOut, Pace
 from bench_proxy.panel.seats import Answer, Seat, SeatKind
 from tests.scripted import Scripted, fails, says
@@ -144,6 +146,28 @@ async def test_answers_come_in_the_order_in_which_they_are_given(upstream: Scrip
     assert [answer async for answer in told] == []
 
 
+async def test_seconds_count_from_the_start_of_each_seat(
+    upstream: Scripted, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(fan_out_module, "time", SimpleNamespace(monotonic=lambda: now))
+    outcomes = {"a": says("a"), "b": fails(), "c": KeyError(), "x": says("x"), "y": says("y")}
+    steps = {alias: upstream.expect(alias, outcome, held=True) for alias, outcome in outcomes.items()}
+    fan_out = panel(upstream, record, A, B, C, deadline=10)
+    now += 2
+    for explorer in (X, Y):
+        fan_out.start(explorer)
+    for alias in "abcx":
+        now += 1
+        await steps[alias].started()
+        steps[alias].release()
+        await settle()
+    now += 10
+    answers = {answer.seat.alias: answer.seconds for answer in await fan_out.until_over()}
+    assert answers == {"a": 3, "b": 4, "c": 5, "x": 4, "y": 14}
+    await fan_out.cancel()
+
+
 # What goes wrong in a seat
 
 
@@ -194,6 +218,13 @@ async def test_counts_that_no_answer_can_have_are_not_known(upstream: Scripted, 
     upstream.expect("a", says("Hello.", prompt_tokens=number, completion_tokens=number))
     (answer,) = await panel(upstream, record, A).until_over()
     assert (answer.status, answer.prompt_tokens, answer.completion_tokens) == ("ok", None, None)
+
+
+@pytest.mark.parametrize("number", [0, 2**31 - 1])
+async def test_counts_that_an_answer_can_have_are_kept(upstream: Scripted, record: Record, number: int) -> None:
+    upstream.expect("a", says("Hello.", prompt_tokens=number, completion_tokens=number, cost=float(number > 0)))
+    (answer,) = await panel(upstream, record, A).until_over()
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.cost) == (number, number, number > 0)
 
 
 @pytest.mark.parametrize("cost", [-0.1, math.nan, math.inf])
