@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from bench_proxy.catalog import Catalog, Model
 from bench_proxy.config import Config
 from bench_proxy.cooling import Cooling
-from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound, Overloaded, PanelFailed
+from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NobodyCanSit, NotFound, Overloaded, PanelFailed
 from bench_proxy.facts import Facts, Learned, saw
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.ids import panel_id
@@ -514,6 +514,8 @@ def pace(brief: Brief, config: Config) -> Pace:
 def check_answered(report: Report, brief: Brief, data: Mapping[str, Any]) -> None:
     """Raise PanelFailed when the report is not an answer: no seat answered, or it is partial and that was refused."""
     named = "; ".join(_outcome(a) for a in report.answers)
+    if not report.answers:  # what was found out of the request's shape left no explorer, and nobody else sits
+        raise NobodyCanSit(f"no model explores on {report.seating.shape}, and nobody else sits", code="nobody_can_sit")
     if not report.ok:
         status, retry_after = _status_of_failure(report)
         raise PanelFailed(

@@ -165,15 +165,14 @@ _APPENDIX = re.compile(
     r"Available Model Group|LiteLLM Retried|This looks like a bug in LiteLLM).*$",
     re.DOTALL,
 )
-_JSON = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def said_in(body: str) -> str:
     """The message inside a JSON error body, whatever stands around it; the text itself where there is none."""
-    found = _JSON.search(body)
+    start, end = body.find("{"), body.rfind("}") + 1
     try:
-        error = json.loads(found.group()) if found else None
-    except ValueError:
+        error = json.loads(body[start:end]) if 0 <= start < end else None
+    except (ValueError, RecursionError):
         return body
     inner = error.get("error", error) if isinstance(error, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else inner

@@ -5,6 +5,7 @@ headers, request and answer are translated by LiteLLM's own functions for that p
 router's and the logging's machinery around the call. A deployment that needs anything else takes the router lane.
 """
 
+import json
 import os
 import re
 import time
@@ -33,7 +34,7 @@ from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host import models
 from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
-from bench_proxy.host.errors import said_in, translate
+from bench_proxy.host.errors import LONGEST_READ, said_in, translate
 from bench_proxy.host.fetching import nothing_fetched
 from bench_proxy.host.reporting import Finished, Reporting, cool
 from bench_proxy.host.upstream import RouterLane, model_settings, reply_of
@@ -113,6 +114,9 @@ DATED_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 CONNECT_SECONDS = 10.0
 LONGEST_LINE = 8 * 1024 * 1024
 LARGEST_BODY = 32 * 1024 * 1024
+
+MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading an answer ends in that does not have the form of one."""
 
 
 class NeedsRouter(Exception):
@@ -239,7 +243,7 @@ class LeanLane:
             return
         try:
             response = await self._post(request)
-            if response.status >= HTTPStatus.BAD_REQUEST:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 _check(target, response, await _body(response))
         except Exception as error:
             raise await self._failed(call, target, request, error) from error
@@ -251,7 +255,7 @@ class LeanLane:
 
     def _read(self, call: Call, target: Target, body: bytes) -> Reply:
         """An answer in OpenAI's form, read as LiteLLM reads it and without its objects."""
-        answer = orjson.loads(body)
+        answer = _json(body)
         if answer.get("error"):
             raise _error_in_stream(target, answer["error"])
         choice, usage = answer["choices"][0], answer.get("usage")
@@ -283,11 +287,11 @@ class LeanLane:
                         yield Text(text)
             if ending.finish_reason is None:
                 raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
+            answer = ending.answer(target.model)
         except UpstreamError:
             raise
         except Exception as error:
             raise await self._failed(call, target, request, error) from error
-        answer = ending.answer(target.model)
         cost = _cost(target, answer) if self._priced(call.alias) else None
         await self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
         yield replace(reply_of(answer, cost), text="", reasoned=ending.reasoned)
@@ -327,11 +331,13 @@ class LeanLane:
 
     async def _failed(self, call: Call, target: Target, request: Request, error: Exception) -> UpstreamError:
         """In LiteLLM's classes, so that its cooldowns, its callbacks and our table see what they know."""
+        if isinstance(error, MISREAD) and not isinstance(error, aiohttp.ClientError):
+            error = UpstreamError("bad_response", 502, "the model's server answered with what is no chat completion")
         mapped = _mapped(target, error)
         if (router := self._router()) is not None:
             cool(router, call.alias, target.deployment, mapped)
         await self._reporting.ended(_finished(call, target, request, error=mapped))
-        return translate(mapped)
+        return error if isinstance(error, UpstreamError) else translate(mapped)
 
 
 class Ending:
@@ -527,7 +533,7 @@ def _url(target: Target, asked: Mapping[str, Any], keyed: Mapping[str, Any], *, 
 
 
 def _understood(target: Target, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ModelResponse:
-    raw = httpx.Response(response.status, content=body, headers=list(response.headers.items()))
+    raw = httpx.Response(response.status, content=body, headers=list(response.raw_headers))
     answer: ModelResponse = target.reader.transform_response(
         model=target.model,
         raw_response=raw,
@@ -557,10 +563,11 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 def _check(target: Target, response: aiohttp.ClientResponse, body: bytes) -> None:
     if response.status >= HTTPStatus.BAD_REQUEST:
-        headers = httpx.Headers(list(response.headers.items()))
+        headers = httpx.Headers(list(response.raw_headers))
         text = body.decode(errors="replace")
-        # OpenAI's SDK hands LiteLLM the message inside; the others give it the body as it came.
-        said = said_in(text) if target.provider == "openai" else text
+        # OpenAI's SDK hands LiteLLM the message inside; the others give it the body as it came. LiteLLM's search of a
+        # message of megabytes would hold the event loop for seconds.
+        said = said_in(text)[:LONGEST_READ] if target.provider == "openai" or len(text) > LONGEST_READ else text
         raise target.config.get_error_class(error_message=said, status_code=response.status, headers=headers)
     if response.status >= HTTPStatus.MULTIPLE_CHOICES:
         raise UpstreamError("bad_response", 502, f"the model's server answered with a redirect ({response.status})")
@@ -576,10 +583,18 @@ async def _chunks(target: Target, response: aiohttp.ClientResponse) -> AsyncGene
             return
         async for line in lines:
             if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-                chunk = orjson.loads(data)
+                chunk = _json(data)
                 if chunk.get("error"):
                     raise _error_in_stream(target, chunk["error"])
                 yield chunk
+
+
+def _json(data: bytes) -> Any:
+    """As OpenAI's SDK reads it, which takes half a surrogate pair and bytes that are no UTF-8."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return json.loads(data.decode("utf-8", "replace"))
 
 
 def _reader(target: Target, lines: AsyncIterator[str]) -> Any:

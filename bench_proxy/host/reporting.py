@@ -7,6 +7,7 @@ operator's, a database that keeps spend, a limit that counts tokens.
 import asyncio
 import logging
 import traceback
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -128,6 +129,7 @@ async def _tell(call: Finished) -> None:
     }
     logging_obj, _ = function_setup(
         original_function="acompletion",
+        litellm_call_id=str(uuid.uuid4()),
         rules_obj=Rules(),
         start_time=_when(call.began),
         model=call.model,
