@@ -1,8 +1,7 @@
 """The shape of a panel whose request and collection say none: a decision model's, and never at the panel's cost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,44 +9,25 @@ import pytest
 from bench_proxy.bench import Bench, Caller, Decision, Panel
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config, parse
-from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.panel.seats import Report
-from bench_proxy.upstream import Call, Reply, Text
+from tests.doubles import Models, Remembered
 
 ROLES = {"one": "general", "two": "general", "general-x": "general", "code-x": "code", "light-x": "light"}
 WITHIN = 10
 """Seconds after which a test has failed; nothing here takes any."""
 
 
-class Models:
-    """Every model answers at once, but for those that a test holds until it lets them go."""
+class Held(Models):
+    """Models that a test holds until it lets them go; the others answer at once."""
 
-    def __init__(self, *held: str) -> None:
-        self.asked: list[str] = []
-        self.held = {alias: asyncio.Event() for alias in held}
+    def __init__(self, *aliases: str) -> None:
+        self.gates = {alias: asyncio.Event() for alias in aliases}
+        super().__init__(**{alias: [gate, "At last."] for alias, gate in self.gates.items()})
 
-    async def complete(self, call: Call) -> Reply:
-        self.asked.append(call.alias)
-        if call.alias in self.held:
-            await self.held[call.alias].wait()
-        return Reply(f"I am {call.alias}.", "stop")
-
-    def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[Text | Reply]]:
-        raise UpstreamError("server_error", 500, "nothing is streamed here")
-
-
-class Unwritten:
-    """A ledger that takes everything, keeps nothing, and has never seen any model."""
-
-    async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
-        return list(choose({}))
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
-        async def taken(*_: Any, **__: Any) -> None:
-            return None
-
-        return taken
+    def let_go(self) -> None:
+        for gate in self.gates.values():
+            gate.set()
 
 
 class Decider:
@@ -91,7 +71,7 @@ async def panel(
 ) -> tuple[Panel, asyncio.Task[None]]:
     config = config or configured()
     catalog = Catalog([HostFacts(name, underlying=name, vision=True) for name in [*ROLES, "decider"]], config.models)
-    bench = Bench(models, Unwritten(), lambda: config, lambda: catalog, decider)  # type: ignore[arg-type]
+    bench = Bench(models, Remembered(), lambda: config, lambda: catalog, decider)
     brief = Brief(model="bench/core", collection="core", reply="all", **asked)
     request = ChatRequest([{"role": "user", "content": content}], {})
     accepted = await bench.ask(brief, request, Caller("me", admin=True, allowed=nobody), config)
@@ -133,13 +113,12 @@ async def test_without_a_sure_decision_the_shape_is_general(decision: Decision |
 
 
 async def test_members_are_at_work_while_the_decision_is_made() -> None:
-    models, decider = Models("one", "two"), Decider(answers=False)
+    models, decider = Held("one", "two"), Decider(answers=False)
     accepted, running = await panel(models, decider)
     await asyncio.wait_for(decider.begun.wait(), WITHIN)
-    assert set(models.asked) == {"one", "two"}
+    assert {call.alias for call in models.calls} == {"one", "two"}
     assert not accepted.seating.done()
-    for held in models.held.values():
-        held.set()
+    models.let_go()
     await asyncio.wait_for(running, WITHIN)
 
 
@@ -151,21 +130,20 @@ async def test_a_panel_whose_members_are_done_does_not_wait_for_a_decision() -> 
 
 
 async def test_a_panel_that_has_its_quorum_does_not_wait_for_a_decision() -> None:
-    models = Models("two")
+    models = Held("two")
     accepted, running = await panel(models, Decider(answers=False), quorum=1)
     found = await asyncio.wait_for(accepted.report, WITHIN)
     assert {a.seat.alias: a.status for a in found.answers if a.seat.kind == "member"} == {"one": "ok", "two": "late"}
-    models.held["two"].set()
+    models.let_go()
     await asyncio.wait_for(running, WITHIN)
 
 
 async def test_a_panel_at_its_deadline_does_not_wait_for_a_decision() -> None:
-    models = Models("one", "two")
+    models = Held("one", "two")
     accepted, running = await panel(models, Decider(answers=False), deadline=0.05)
     found = await asyncio.wait_for(accepted.report, WITHIN)
     assert {a.seat.alias: a.status for a in found.answers if a.seat.kind == "member"} == {"one": "late", "two": "late"}
-    for held in models.held.values():
-        held.set()
+    models.let_go()
     await asyncio.wait_for(running, WITHIN)
 
 
@@ -197,7 +175,7 @@ async def test_the_decision_model_takes_no_explorer_seat() -> None:
 
 
 async def test_a_hang_up_stops_the_decision() -> None:
-    _, running = await panel(Models("one", "two"), decider := Decider(answers=False))
+    _, running = await panel(Held("one", "two"), decider := Decider(answers=False))
     await asyncio.wait_for(decider.begun.wait(), WITHIN)
     running.cancel()
     await asyncio.wait([running])
