@@ -1,4 +1,6 @@
-"""An `Upstream` that does what a test wrote down, and nothing else.
+"""An `Upstream` that does what a test wrote down, and nothing else, one step at a time; its answers are whole.
+
+Models that talk, piece by piece and to anyone who asks, are `Models` in `tests/doubles.py`.
 
     async with Scripted() as upstream:
         answer = upstream.expect("gpt", says("Hello."), held=True)
@@ -14,16 +16,11 @@ from collections import defaultdict, deque
 from types import TracebackType
 from typing import Any, Self
 
-from bench_proxy.errors import UpstreamError
 from bench_proxy.upstream import Call, Reply
 
 
 def says(text: str, **more: Any) -> Reply:
     return Reply(text, **{"finish_reason": "stop", **more})
-
-
-def fails(kind: str = "server_error", status: int = 500, message: str = "no", **more: Any) -> UpstreamError:
-    return UpstreamError(kind, status, message, **more)
 
 
 class Step:

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from bench_proxy import bench as use_cases
-from bench_proxy.bench import Bench, Caller, Panel, check_answered, pace
+from bench_proxy.bench import Bench, Caller, Judged, Page, Panel, Picked, check_answered, pace
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound, Overloaded, PanelFailed
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.marks import Pick
 from bench_proxy.panel.fan_out import Pace
 from bench_proxy.panel.seats import Answer, Report, Seat, SeatError, Seating, Skipped
-from bench_proxy.records import Verdict
-from tests.scripted import Scripted, fails, says
+from bench_proxy.ratings import Wins
+from bench_proxy.records import Record, Verdict
+from tests.doubles import Remembered, Undecided, fails
+from tests.scripted import Scripted, says
 
 REQUEST = ChatRequest([{"role": "user", "content": "Why?"}], {})
 CONFIG: dict[str, Any] = {
@@ -26,17 +29,17 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class Kept:
-    """A `Ledger` that remembers what it was told. It can be gone, and it can be slow to reserve."""
+class Kept(Remembered):
+    """Remembers what it was told and whose it was. It can be gone, and it can be slow to reserve."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.events: list[tuple[str, ...]] = []
         self.asked: list[str] = []
         self.scopes: list[str | None] = []
+        self.seated = {"x": 2, "y": 1}
         self.gone = False
-        self.reserving = asyncio.Event()
-        self.may_reserve = asyncio.Event()
-        self.may_reserve.set()
+        self.reserved = asyncio.Event()
 
     def _write(self, *event: str) -> None:
         if self.gone:
@@ -44,9 +47,8 @@ class Kept:
         self.events.append(event)
 
     async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
-        self.reserving.set()
-        await self.may_reserve.wait()
-        chosen = list(choose({"x": 2, "y": 1}))
+        self.reserved.set()
+        chosen = await super().reserve(shape, choose)
         self._write("reserved", shape, *chosen)
         return chosen
 
@@ -54,33 +56,39 @@ class Kept:
         self._write("opened", owner, *(seat.alias for seat in seating.seats))
         self.asked.append(asked)
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, *, late: bool) -> None:
+    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
         self._write("answered", answer.seat.alias, answer.status, *(["late"] if late else []))
 
     async def closed(self, report: Report) -> None:
         self._write("closed")
 
-    async def judge(self, verdict: Verdict, owner: str | None) -> bool:
+    async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         self.scopes.append(owner)
-        return True
+        return Judged(recorded=True, alias="a")
+
+    async def pick(self, pick: Pick, owner: str | None) -> Picked:
+        self.scopes.append(owner)
+        return Picked(recorded=True, alias="a", over={})
 
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
         self.scopes.append(owner)
         return list(calls)
 
-    async def record(self, collection: str | None, owner: str | None) -> list[Any]:
+    async def record(self, collection: str | None, owner: str | None) -> list[Record]:
         self.scopes.append(owner)
         return []
 
-    async def panels(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Any:
+    async def wins(self, collection: str | None, owner: str | None) -> Mapping[str, Wins]:
         self.scopes.append(owner)
+        return {}
 
-    async def panel(self, panel: str, owner: str | None) -> Mapping[str, Any] | None:
+    async def panels(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Page:
+        self.scopes.append(owner)
+        return Page([], None)
+
+    async def panel(self, panel: str, owner: str | None) -> Any:
         self.scopes.append(owner)
         return {"panel": panel} if panel == "p1" else None
-
-    async def healthy(self) -> bool:
-        return not self.gone
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +116,8 @@ class Served:
     def __init__(self, upstream: Scripted, ledger: Kept) -> None:
         self.config = Config.model_validate(CONFIG)
         catalog = Catalog([HostFacts(name, underlying=name) for name in "abxyz"], self.config.models)
-        self.bench = Bench(upstream, ledger, lambda: self.config, lambda: catalog, random.Random(7))  # noqa: S311
+        rng = random.Random(7)  # noqa: S311
+        self.bench = Bench(upstream, ledger, lambda: self.config, lambda: catalog, Undecided(), rng)
 
     async def ask(self, collection: str = "core", *guests: str, caller: Caller | None = None, **options: Any) -> Panel:
         asked = {"model": f"bench/{collection}", "collection": collection, "reply": "all", "guests": guests, **options}
@@ -134,29 +143,17 @@ async def settle() -> None:
 
 
 async def run(served: Served, panel: Panel) -> Report:
-    await served.bench.run(panel)
+    await served.bench.start(panel)
     return panel.report.result()
 
 
 # Refused before any model is asked
 
 
-@pytest.mark.parametrize("mode", ["merged", "choices", "route"])
-async def test_a_mode_that_is_not_answered_yet_is_refused(served: Served, mode: str) -> None:
-    with pytest.raises(InvalidRequest, match=mode) as refused:
-        await served.ask(reply=mode)
+async def test_a_mode_that_is_not_answered_yet_is_refused(served: Served) -> None:
+    with pytest.raises(InvalidRequest, match="route") as refused:
+        await served.ask(reply="route")
     assert refused.value.param == "bench.reply"
-
-
-@pytest.mark.parametrize(
-    ("option", "param"), [({"blind": True}, "bench.blind"), ({"stream_mode": "live"}, "bench.stream")]
-)
-async def test_an_option_that_is_not_answered_yet_is_refused(
-    served: Served, option: dict[str, Any], param: str
-) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        await served.ask(**option)
-    assert refused.value.param == param
 
 
 async def test_a_guest_that_the_key_may_not_call_is_refused(served: Served) -> None:
@@ -167,7 +164,7 @@ async def test_a_guest_that_the_key_may_not_call_is_refused(served: Served) -> N
 async def test_more_panels_than_may_run_at_once_are_told_to_come_back(served: Served, upstream: Scripted) -> None:
     served.config = Config.model_validate({**CONFIG, "limits": {"concurrent_panels": 1}})
     steps = [upstream.expect(alias, says(alias), held=True) for alias in "ab"]
-    running = asyncio.create_task(served.bench.run(await served.ask()))
+    running = served.bench.start(await served.ask())
     await settle()
     with pytest.raises(Overloaded) as refused:
         await served.ask()
@@ -218,14 +215,14 @@ async def test_what_was_asked_is_kept_only_when_the_operator_wants_it(
 async def test_members_start_before_the_explorers_are_reserved(
     served: Served, upstream: Scripted, ledger: Kept
 ) -> None:
-    ledger.may_reserve.clear()
+    ledger.reserving = asyncio.Event()
     member = upstream.expect("a", says("A."))
     explorers = [upstream.expect(alias, says(alias)) for alias in "zy"]
     running = asyncio.create_task(run(served, await served.ask("explored")))
-    await ledger.reserving.wait()
+    await ledger.reserved.wait()
     await member.started()
     assert not any(step.is_started() for step in explorers)
-    ledger.may_reserve.set()
+    ledger.reserving.set()
     report = await running
     # z was never seated, and y longer ago than x.
     assert [answer.seat.alias for answer in report.answers] == ["a", "z", "y"]
@@ -238,7 +235,7 @@ async def test_late_answers_are_recorded_before_a_panels_run_ends(
     upstream.expect("a", says("A."))
     late = upstream.expect("b", says("B."), held=True)
     panel = await served.ask(quorum=1)
-    running = asyncio.create_task(served.bench.run(panel))
+    running = served.bench.start(panel)
     report = await panel.report
     assert [answer.status for answer in report.answers] == ["ok", "late"]
     await settle()
@@ -282,7 +279,7 @@ async def test_explorers_are_drawn_without_a_ledger_that_is_too_slow(
         use_cases, "stalest", lambda models, last, count, _: sorted(models, key=lambda m: m.alias)[:count]
     )
     monkeypatch.setattr(use_cases, "RESERVE_SECONDS", 0.01)
-    ledger.may_reserve.clear()
+    ledger.reserving = asyncio.Event()
     for alias in "axy":
         upstream.expect(alias, says(alias))
     report = await run(served, await served.ask("explored"))
@@ -295,7 +292,7 @@ async def test_explorers_are_drawn_without_a_ledger_that_is_too_slow(
 async def test_stopping_a_panel_stops_its_models(served: Served, upstream: Scripted, ledger: Kept) -> None:
     steps = [upstream.expect(alias, says(alias), held=True) for alias in "ab"]
     panel = await served.ask()
-    running = asyncio.create_task(served.bench.run(panel))
+    running = served.bench.start(panel)
     for step in steps:
         await step.started()
     running.cancel()
@@ -309,24 +306,24 @@ async def test_stopping_a_panel_stops_its_models(served: Served, upstream: Scrip
 async def test_stopping_a_panel_while_its_explorers_are_reserved_ends_it(
     served: Served, upstream: Scripted, ledger: Kept, answered: bool
 ) -> None:
-    ledger.may_reserve.clear()
+    ledger.reserving = asyncio.Event()
     step = upstream.expect("a", says("A."), held=not answered)
     panel = await served.ask("explored")
-    running = asyncio.create_task(served.bench.run(panel))
-    await ledger.reserving.wait()
+    running = served.bench.start(panel)
+    await ledger.reserved.wait()
     await step.started()
     await settle()
     running.cancel()
     await asyncio.wait([running])
     assert panel.seating.cancelled()
     assert panel.report.cancelled()
-    assert [answer async for answer in panel.answers()] == []
+    assert [event async for event in panel.events()] == []
 
 
 async def test_a_stopped_panel_counts_no_more_among_those_that_run(served: Served, upstream: Scripted) -> None:
     served.config = Config.model_validate({**CONFIG, "limits": {"concurrent_panels": 1}})
     steps = [upstream.expect(alias, says(alias), held=True) for alias in "ab"]
-    running = asyncio.create_task(served.bench.run(await served.ask()))
+    running = served.bench.start(await served.ask())
     for step in steps:
         await step.started()
     running.cancel()
@@ -444,11 +441,12 @@ async def test_an_admin_sees_everything_and_any_other_its_own(
 ) -> None:
     caller = somebody(admin=admin)
     await served.bench.judge(Verdict("c", True), caller)
+    await served.bench.pick(Pick("p1", "c"), caller)
     await served.bench.owed(["c"], caller)
     await served.bench.record(None, caller)
     await served.bench.panels(10, None, None, caller)
     await served.bench.panel("p1", caller)
-    assert ledger.scopes == [scope] * 5
+    assert ledger.scopes == [scope] * 7
 
 
 async def test_a_panel_that_is_not_there_is_not_found(served: Served) -> None:

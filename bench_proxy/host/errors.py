@@ -152,9 +152,7 @@ _SECRET = re.compile(
     r"\blocalhost:\d+\b|(?<![\w.-])[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}:\d{2,5}\b|"
     # Keys, as vendors begin and mask them.
     r"\b(?:sk|pk|rk|bpk|gsk|hf|xai|nvapi|pplx|gh[a-z]|xox[a-z])[-_][-_*A-Za-z0-9]{8,}|"
-    r"\b(?:AIza|AKIA|eyJ)[-_.*A-Za-z0-9]{8,}|(?i:\b(?:bearer|basic))\s+[^\s'\"]+|"
-    # Images.
-    r"\bdata:[\w.+/-]+;base64,[\w+/=-]*"
+    r"\b(?:AIza|AKIA|eyJ)[-_.*A-Za-z0-9]{8,}|(?i:\b(?:bearer|basic))\s+[^\s'\"]+"
 )
 _DATA = re.compile(
     r"(?:data:[\w.+/-]{0,100};base64,)?[A-Za-z0-9+/_-]{120,}={0,2}|data:[\w.+/-]{0,100};base64,[^\s'\"]*",

@@ -178,14 +178,18 @@ class LoopThread:
     """An event loop in a thread of its own, which ends with the process."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="bench-proxy", daemon=True)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name="bench-proxy", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self.loop.close()
+
+    def _run(self) -> None:
+        with self._runner:  # in the end it stops what still runs in the loop: LiteLLM has tasks of its own there
+            self.loop.run_forever()
 
 
 def _made(bench: asyncio.Future[Bench]) -> Bench | None:

@@ -310,7 +310,7 @@ class SqlLedger:
         return Judged(recorded=True, alias=alias)
 
     def _write_pick(self, connection: Connection, pick: Pick, owner: str | None) -> Picked:
-        found = sa.select(panels).where(panels.c.id == pick.panel, *_owned(panels, owner))
+        found = sa.select(panels).where(panels.c.id == _text(pick.panel), *_owned(panels, owner))
         panel = connection.execute(found).mappings().first()
         if panel is None:
             raise NotFound(f"there is no panel {pick.panel[:64]!r}", param="panel")
@@ -410,12 +410,14 @@ def _within(table: sa.Table, collection: str | None, owner: str | None) -> list[
     """The rows of `sums` or `wins` for a collection and a key, None being any."""
     if collection is None and owner is None:
         return [table.c.collection == "", table.c.owner == ""]
-    return [table.c.collection != "" if collection is None else table.c.collection == collection, *_owned(table, owner)]
+    of_collection = table.c.collection != "" if collection is None else table.c.collection == _text(collection)
+    return [of_collection, *_owned(table, owner)]
 
 
 def _answered_seat(connection: Connection, call: str, owner: str | None, *, param: str) -> RowMapping:
     """A seat whose answer can be judged. Raises NotFound, InvalidRequest."""
-    seat = connection.execute(sa.select(seats).where(seats.c.call == call, *_owned(seats, owner))).mappings().first()
+    found = sa.select(seats).where(seats.c.call == _text(call), *_owned(seats, owner))
+    seat = connection.execute(found).mappings().first()
     if seat is None:
         raise NotFound(f"there is no call {call[:96]!r}, or it has not answered yet", param=param)
     if seat["status"] != "ok":

@@ -181,11 +181,14 @@ class FanOut:
             await asyncio.wait(self._open)
 
     async def cancel(self) -> None:
-        """Stop the models of all open seats; what has been answered still goes on the record."""
+        """Stop the models of all open seats and end `events`; what has been answered still goes on the record."""
         for task, running in list(self._open.items()):
             if running.kept or not running.keeping:
                 task.cancel()
-        await self.finish()
+        try:
+            await self.finish()
+        finally:
+            self.close()
 
     async def _run(self, running: _Running) -> None:
         try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_proxy.errors import InvalidRequest, PanelFailed, UnknownModel
-from bench_proxy.formats.base import Envelope, Usage, dumps
+from bench_proxy.formats.base import Alternative, Envelope, Usage, dumps
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.request import ChatRequest, as_text
 
@@ -266,7 +266,7 @@ def test_content_that_is_no_text_is_none(content: object) -> None:
 
 
 def test_a_whole_reply_byte_by_byte() -> None:
-    assert CHAT.whole(ENVELOPE, "# Hello\n", USAGE, {"panel": PANEL}) == (
+    assert CHAT.whole(ENVELOPE, [Alternative("# Hello\n")], USAGE, {"panel": PANEL}) == (
         b'{"id":"chatcmpl-p20260301-120005-abcdefghijklmnop","object":"chat.completion","created":1772366405,'
         b'"model":"bench/core","choices":[{"index":0,"message":{"role":"assistant","content":"# Hello\\n",'
         b'"refusal":null},"logprobs":null,"finish_reason":"stop"}],'
@@ -296,7 +296,7 @@ def stream(envelope: Envelope) -> bytes:
             CHAT.begin(envelope),
             CHAT.text(envelope, "# Hello\n"),
             CHAT.keep_alive(envelope),
-            CHAT.end(envelope, USAGE, {"panel": PANEL}),
+            CHAT.end(envelope, ["stop"], USAGE, {"panel": PANEL}),
         ]
     )
 
@@ -315,7 +315,7 @@ def test_without_usage_asked_for_no_chunk_has_empty_choices() -> None:
 
 def test_a_reply_repeats_the_model_as_it_was_asked_for() -> None:
     asked = Envelope(PANEL, "BENCH/core:latest", 1)
-    assert json.loads(CHAT.whole(asked, "", USAGE, {}))["model"] == "BENCH/core:latest"
+    assert json.loads(CHAT.whole(asked, [Alternative("")], USAGE, {}))["model"] == "BENCH/core:latest"
     assert json.loads(CHAT.text(asked, "x").removeprefix(b"data: "))["model"] == "BENCH/core:latest"
 
 
@@ -349,7 +349,7 @@ def test_characters_at_which_clients_wrongly_end_a_line_are_escaped() -> None:
     chunk = CHAT.text(ENVELOPE, SEPARATORS)
     assert rb"a\u2028b\u2029c\u0085d" in chunk
     assert len(chunk.decode().splitlines()) == 2
-    whole = CHAT.whole(ENVELOPE, SEPARATORS, USAGE, {"note": SEPARATORS})
+    whole = CHAT.whole(ENVELOPE, [Alternative(SEPARATORS)], USAGE, {"note": SEPARATORS})
     assert len(whole.decode().splitlines()) == 1
     assert json.loads(whole)["choices"][0]["message"]["content"] == SEPARATORS
 

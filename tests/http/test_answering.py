@@ -14,7 +14,7 @@ from bench_proxy.errors import Denied
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.http.answering import Answering
 from bench_proxy.http.body import Incoming
-from tests.scripted import Scripted
+from tests.doubles import Models, Undecided
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ class Asked:
     def __init__(self, *, denied: bool = False) -> None:
         catalog = Catalog([HostFacts("gpt", underlying="gpt")], {})
         # Nothing here gets as far as a model or the ledger.
-        bench = Bench(Scripted(), None, lambda: CONFIG, lambda: catalog)  # type: ignore[arg-type]
+        bench = Bench(Models(), None, lambda: CONFIG, lambda: catalog, Undecided())  # type: ignore[arg-type]
         self.authorized: list[Mapping[str, Any] | None] = []
         self._denied = denied
         self._answering = Answering(lambda: bench, self._authenticate)

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine, make_url
 
 from bench_proxy.ledger.database import migrate, open_engines
+from bench_proxy.ledger.schema import metadata
 from bench_proxy.ledger.store import SqlLedger
 
 POSTGRESQL = os.environ.get("BENCH_TEST_POSTGRESQL", "")
@@ -78,7 +79,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/bench.db"
     database: str = request.getfixturevalue("migrated_database")
     with engine_of(database) as engine, engine.begin() as connection:
-        connection.execute(sa.text("TRUNCATE panels, seats, verdicts, sums"))
+        connection.execute(sa.text(f"TRUNCATE {', '.join(metadata.tables)}"))
     return database
 
 

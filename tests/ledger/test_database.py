@@ -20,7 +20,7 @@ from bench_proxy.ledger.database import HEAD, migrate, open_engines
 from bench_proxy.ledger.schema import metadata
 
 MIGRATIONS = Path(database.__file__).parent / "migrations"
-TABLES = {"alembic_version", "panels", "seats", "verdicts", "sums"}
+TABLES = {"alembic_version", "panels", "seats", "verdicts", "picks", "sums", "wins", "facts"}
 
 
 @contextmanager

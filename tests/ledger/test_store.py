@@ -15,9 +15,11 @@ from sqlalchemy.engine import Connection
 
 from bench_proxy.bench import Page
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound
-from bench_proxy.ledger.schema import panels, seats, sums, verdicts
+from bench_proxy.facts import Learned
+from bench_proxy.ledger.schema import metadata, panels, sums, verdicts
 from bench_proxy.ledger.store import SqlLedger
-from bench_proxy.panel.seats import SeatError, Seating
+from bench_proxy.marks import Pick
+from bench_proxy.panel.seats import Answer, SeatError, Seating
 from bench_proxy.records import Verdict
 from tests.ledger.conftest import Open
 from tests.ledger.panels import answer, counted, recounted, report, seating, skipped
@@ -32,13 +34,17 @@ async def open_panel(ledger: SqlLedger, of: Seating, owner: str = MINE, asked: s
     await ledger.opened(of, owner, asked, at_ms)
 
 
+async def put(ledger: SqlLedger, of: Seating, one: Answer, owner: str = MINE, *, late: bool = False) -> None:
+    await ledger.answered(of, owner, one, of.seats.index(one.seat), late=late)
+
+
 async def full(ledger: SqlLedger, *aliases: str, owner: str = MINE, at_ms: int = NOON, **more: Any) -> Seating:
     """A panel that is over, whose seats have all answered."""
     of = seating(*aliases, **more)
     await open_panel(ledger, of, owner, at_ms=at_ms)
     answers = [answer(of, n) for n in range(len(aliases))]
     for one in answers:
-        await ledger.answered(of, owner, one, late=False)
+        await put(ledger, of, one, owner)
     await ledger.closed(report(of, *answers))
     return of
 
@@ -97,11 +103,15 @@ async def every_use(ledger: SqlLedger, of: Seating) -> list[object]:
     """What each use of the ledger comes to."""
     uses = [
         ledger.reserve("general", lambda _: ["gpt"]),
-        ledger.answered(of, MINE, answer(of), late=False),
+        put(ledger, of, answer(of)),
         ledger.closed(report(of, answer(of))),
         ledger.judge(Verdict(of.seats[0].call, True), MINE),
+        ledger.pick(Pick(of.panel, of.seats[0].call), MINE),
         ledger.owed([of.seats[0].call], MINE),
         ledger.record(None, None),
+        ledger.wins(None, None),
+        ledger.learn({("gpt", "somewhere"): Learned(8192)}),
+        ledger.learned(),
         ledger.panels(10, None, None, None),
         ledger.panel(of.panel, None),
     ]
@@ -112,7 +122,7 @@ async def test_a_closed_ledger_is_unavailable_to_every_use(open_ledger: Open) ->
     ledger = await open_ledger()
     await ledger.close()
     of = seating("gpt")
-    assert [type(end) for end in await every_use(ledger, of)] == [LedgerUnavailable] * 8
+    assert {type(end) for end in await every_use(ledger, of)} == {LedgerUnavailable}
     with pytest.raises(LedgerUnavailable):
         await ledger.opened(of, MINE, "Why?", 1)
     assert not await ledger.healthy()
@@ -120,9 +130,9 @@ async def test_a_closed_ledger_is_unavailable_to_every_use(open_ledger: Open) ->
 
 async def test_a_ledger_whose_tables_are_gone_is_unavailable_to_every_use(empty_url: str) -> None:
     ledger = await SqlLedger.open(empty_url, lambda: "full")
-    for table in (panels, seats, verdicts, sums):
+    for table in metadata.tables.values():
         await change(ledger, sa.schema.DropTable(table))
-    assert [type(end) for end in await every_use(ledger, seating("gpt"))] == [LedgerUnavailable] * 8
+    assert {type(end) for end in await every_use(ledger, seating("gpt"))} == {LedgerUnavailable}
     await ledger.close()
 
 
@@ -146,7 +156,7 @@ async def test_a_panel_is_shown_with_all_that_is_known_of_it(ledger: SqlLedger) 
     good = answer(of, 0, text="Because.", finish_reason="stop", **counts)
     bad = answer(of, 1, "error", error=SeatError(429, "rate_limit", "slow down"))
     for one in (good, bad):
-        await ledger.answered(of, MINE, one, late=False)
+        await put(ledger, of, one)
     await ledger.closed(report(of, good, bad, note="A note."))
     assert await shown(ledger, of) == {
         "panel": of.panel,
@@ -191,7 +201,7 @@ async def test_a_panel_is_shown_with_all_that_is_known_of_it(ledger: SqlLedger) 
 async def test_a_panel_that_runs_is_shown_with_the_seats_that_are_done(ledger: SqlLedger) -> None:
     of = seating("gpt", "claude")
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, 1), late=False)
+    await put(ledger, of, answer(of, 1))
     found = await shown(ledger, of)
     assert (found["over"], found["partial"], [s["alias"] for s in found["seats"]]) == (False, None, ["claude"])
 
@@ -200,14 +210,14 @@ async def test_seats_are_shown_in_seat_order_whoever_answered_first(ledger: SqlL
     of = seating("a", "b", "c")
     await open_panel(ledger, of)
     for number in (2, 0, 1):
-        await ledger.answered(of, MINE, answer(of, number), late=False)
+        await put(ledger, of, answer(of, number))
     assert [s["alias"] for s in (await shown(ledger, of))["seats"]] == ["a", "b", "c"]
 
 
 async def test_a_list_of_panels_shows_no_answers_and_the_beginning_of_what_was_asked(ledger: SqlLedger) -> None:
     of = seating("gpt")
     await open_panel(ledger, of, asked="x" * 1000)
-    await ledger.answered(of, MINE, answer(of), late=False)
+    await put(ledger, of, answer(of))
     (row,) = (await ledger.panels(10, None, None, None)).rows
     assert len(row["asked"]) == 200
     assert "answer" not in row["seats"][0]
@@ -219,7 +229,7 @@ async def test_answers_are_kept_unless_the_operator_wants_none(open_ledger: Open
     ledger = await open_ledger(content)
     of = seating("gpt")
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, text="Because."), late=False)
+    await put(ledger, of, answer(of, text="Because."))
     assert (await shown(ledger, of))["seats"][0].get("answer") == kept
 
 
@@ -230,7 +240,7 @@ async def test_odd_characters_are_kept_and_nul_which_postgresql_has_not_is_repla
     of = seating("gpt")
     error = SeatError(500, "server_error", ODD_TEXT)
     await open_panel(ledger, of, asked=ODD_TEXT)
-    await ledger.answered(of, MINE, answer(of, text=ODD_TEXT, error=error), late=False)
+    await put(ledger, of, answer(of, text=ODD_TEXT, error=error))
     found = await shown(ledger, of)
     replaced = ODD_TEXT.replace("\0", "\N{REPLACEMENT CHARACTER}")
     assert (found["asked"], found["seats"][0]["answer"]) == (replaced, replaced)
@@ -240,14 +250,14 @@ async def test_odd_characters_are_kept_and_nul_which_postgresql_has_not_is_repla
 async def test_an_answer_of_eight_megabytes_is_kept_whole(ledger: SqlLedger) -> None:
     of = seating("gpt")
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, text="x" * 8 * 1024 * 1024), late=False)
+    await put(ledger, of, answer(of, text="x" * 8 * 1024 * 1024))
     assert len((await shown(ledger, of))["seats"][0]["answer"]) == 8 * 1024 * 1024
 
 
 async def test_names_of_any_length_that_a_caller_chose_are_kept(ledger: SqlLedger) -> None:
     of = seating("gpt", model="bench/core" + " " * 1000)
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, finish_reason="x" * 1000), late=False)
+    await put(ledger, of, answer(of, finish_reason="x" * 1000))
     assert (await shown(ledger, of))["seats"][0]["finish_reason"] == "x" * 64
 
 
@@ -283,7 +293,7 @@ async def test_a_late_seat_counts_the_same_whichever_is_recorded_first(
     await open_panel(ledger, of)
     late, real = (answer(of, 0, "late"), False), (answer(of, 0, status), True)
     for one, after in (real, late) if answer_first else (late, real):
-        await ledger.answered(of, MINE, one, late=after)
+        await put(ledger, of, one, late=after)
     (seat,) = (await shown(ledger, of))["seats"]
     assert (seat["status"], seat["late"]) == (status, True)
     kept = await record_of(ledger, "gpt")
@@ -295,7 +305,7 @@ async def test_a_late_seat_counts_the_same_whichever_is_recorded_first(
 async def test_a_late_seat_that_never_answers_is_late(ledger: SqlLedger) -> None:
     of = seating("gpt")
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, 0, "late"), late=False)
+    await put(ledger, of, answer(of, 0, "late"))
     assert (await shown(ledger, of))["seats"][0]["status"] == "late"
     await check_sums(ledger)
 
@@ -304,21 +314,21 @@ async def test_a_late_answer_can_be_judged_once_it_is_there(ledger: SqlLedger) -
     of = seating("gpt")
     call = of.seats[0].call
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, 0, "late"), late=False)
+    await put(ledger, of, answer(of, 0, "late"))
     with pytest.raises(InvalidRequest, match="late"):
         await ledger.judge(Verdict(call, True), MINE)
-    await ledger.answered(of, MINE, answer(of, 0), late=True)
+    await put(ledger, of, answer(of, 0), late=True)
     assert await ledger.owed([call], MINE) == [call]
-    assert await ledger.judge(Verdict(call, True), MINE)
+    assert (await ledger.judge(Verdict(call, True), MINE)).recorded
 
 
 async def test_a_verdict_survives_a_late_row_that_comes_after_it(ledger: SqlLedger) -> None:
     of = seating("gpt")
     call = of.seats[0].call
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of), late=True)
+    await put(ledger, of, answer(of), late=True)
     await ledger.judge(Verdict(call, True, "good"), MINE)
-    await ledger.answered(of, MINE, answer(of, 0, "late"), late=False)
+    await put(ledger, of, answer(of, 0, "late"))
     (seat,) = (await shown(ledger, of))["seats"]
     assert (seat["status"], seat["verdict"]["useful"], seat["verdict"]["note"]) == ("ok", True, "good")
     await check_sums(ledger)
@@ -337,7 +347,7 @@ async def test_a_verdict_on_an_unknown_call_is_not_found(ledger: SqlLedger) -> N
 async def test_what_is_no_answer_cannot_be_judged(ledger: SqlLedger, status: str) -> None:
     of = seating("gpt")
     await open_panel(ledger, of)
-    await ledger.answered(of, MINE, answer(of, 0, status), late=False)
+    await put(ledger, of, answer(of, 0, status))
     with pytest.raises(InvalidRequest, match=status):
         await ledger.judge(Verdict(of.seats[0].call, True), MINE)
     await check_sums(ledger)
@@ -346,7 +356,7 @@ async def test_what_is_no_answer_cannot_be_judged(ledger: SqlLedger, status: str
 async def test_a_verdict_is_on_the_record_with_the_claims_and_who_said_so(ledger: SqlLedger) -> None:
     of = await full(ledger, "gpt")
     said = Verdict(of.seats[0].call, True, "good", ("it is fast",), ("it is free",), "Ada")
-    assert await ledger.judge(said, MINE)
+    assert (await ledger.judge(said, MINE)).recorded
     verdict = (await shown(ledger, of))["seats"][0]["verdict"]
     at = verdict.pop("at")
     assert verdict == {"useful": True, "note": "good", "real": ["it is fast"], "false": ["it is free"], "by": "Ada"}
@@ -363,8 +373,8 @@ async def test_the_same_verdict_again_writes_nothing(ledger: SqlLedger) -> None:
     of = await full(ledger, "gpt")
     call = of.seats[0].call
     said = Verdict(call, True, "good", ("a",), ("b",), "Ada")
-    assert await ledger.judge(said, MINE)
-    assert not await ledger.judge(said, MINE)
+    assert (await ledger.judge(said, MINE)).recorded
+    assert not (await ledger.judge(said, MINE)).recorded
     assert await history(ledger, call) == [True]
     await check_sums(ledger)
 
@@ -373,7 +383,7 @@ async def test_another_verdict_replaces_the_first_and_both_stay_in_the_history(l
     of = await full(ledger, "gpt")
     call = of.seats[0].call
     for useful in (True, False):
-        assert await ledger.judge(Verdict(call, useful), MINE)
+        assert (await ledger.judge(Verdict(call, useful), MINE)).recorded
     kept = await record_of(ledger, "gpt")
     assert (kept.useful, kept.not_useful) == (0, 1)
     assert await history(ledger, call) == [True, False]
@@ -389,8 +399,8 @@ async def test_a_verdict_that_differs_in_its_words_alone_is_another_and_counts_o
 ) -> None:
     of = await full(ledger, "gpt")
     said = {"note": "good", "real": ("a",), "false": ("b",), "by": "Ada"}
-    assert await ledger.judge(Verdict(of.seats[0].call, True, **said), MINE)
-    assert await ledger.judge(Verdict(of.seats[0].call, True, **{**said, **other}), MINE)
+    assert (await ledger.judge(Verdict(of.seats[0].call, True, **said), MINE)).recorded
+    assert (await ledger.judge(Verdict(of.seats[0].call, True, **{**said, **other}), MINE)).recorded
     assert (await record_of(ledger, "gpt")).useful == 1
     await check_sums(ledger)
 
@@ -400,7 +410,7 @@ async def test_a_withdrawn_verdict_leaves_the_answer_owed_and_stays_in_the_histo
     call = of.seats[0].call
     await ledger.judge(Verdict(call, True, "good"), MINE)
     assert await ledger.owed([call], MINE) == []
-    assert await ledger.judge(Verdict(call, None), MINE)
+    assert (await ledger.judge(Verdict(call, None), MINE)).recorded
     assert await ledger.owed([call], MINE) == [call]
     assert await history(ledger, call) == [True, None]
     kept = await record_of(ledger, "gpt")
@@ -409,15 +419,15 @@ async def test_a_withdrawn_verdict_leaves_the_answer_owed_and_stays_in_the_histo
 
 async def test_withdrawing_what_was_never_said_writes_nothing(ledger: SqlLedger) -> None:
     of = await full(ledger, "gpt")
-    assert not await ledger.judge(Verdict(of.seats[0].call, None), MINE)
+    assert not (await ledger.judge(Verdict(of.seats[0].call, None), MINE)).recorded
 
 
 async def test_a_verdict_that_comes_with_the_answers_last_byte_finds_its_call(ledger: SqlLedger) -> None:
     of = seating("gpt")
     await open_panel(ledger, of)
-    answering = asyncio.create_task(ledger.answered(of, MINE, answer(of), late=False))
+    answering = asyncio.create_task(put(ledger, of, answer(of)))
     await asyncio.sleep(0)
-    assert await ledger.judge(Verdict(of.seats[0].call, True), MINE)
+    assert (await ledger.judge(Verdict(of.seats[0].call, True), MINE)).recorded
     await answering
 
 
@@ -441,7 +451,7 @@ async def test_after_any_verdicts_the_sums_are_a_recount_of_the_rows(
         await open_panel(ledger, of, owner)
         for number, status in enumerate(ends):
             for n, one in enumerate(status.split(" then ")):
-                await ledger.answered(of, owner, answer(of, number, one), late=n == 1 or status == "ok then late")
+                await put(ledger, of, answer(of, number, one), owner, late=n == 1 or status == "ok then late")
     calls = [seat.call for of in (mine, yours) for seat in of.seats]
     for number, useful, note, owner in said:
         verdict = Verdict(calls[number], useful, note)
@@ -449,7 +459,7 @@ async def test_after_any_verdicts_the_sums_are_a_recount_of_the_rows(
             await ledger.judge(verdict, owner)
         except BenchError:
             continue
-        assert not await ledger.judge(verdict, owner), "the same verdict again is none"
+        assert not (await ledger.judge(verdict, owner)).recorded, "the same verdict again is none"
     await check_sums(ledger)
 
 
@@ -475,7 +485,7 @@ async def test_what_is_another_keys_is_invisible(ledger: SqlLedger) -> None:
 async def test_an_admin_sees_and_judges_everything(ledger: SqlLedger) -> None:
     mine, yours = await full(ledger, "gpt"), await full(ledger, "gpt", owner=YOURS)
     assert {row["panel"] for row in (await ledger.panels(10, None, None, None)).rows} == {mine.panel, yours.panel}
-    assert await ledger.judge(Verdict(yours.seats[0].call, True), None)
+    assert (await ledger.judge(Verdict(yours.seats[0].call, True), None)).recorded
     assert (await record_of(ledger, "gpt")).useful == 1
     assert (await record_of(ledger, "gpt", owner=YOURS)).useful == 1
     assert (await record_of(ledger, "gpt", owner=MINE)).useful == 0
@@ -502,7 +512,7 @@ async def test_owed_are_the_answers_without_a_verdict_as_they_were_asked_for(led
     of = seating("a", "b", "c", "d")
     await open_panel(ledger, of)
     for number, status in enumerate(["ok", "error", "ok", "ok"]):
-        await ledger.answered(of, MINE, answer(of, number, status), late=False)
+        await put(ledger, of, answer(of, number, status))
     a, b, c, d = (seat.call for seat in of.seats)
     await ledger.judge(Verdict(c, False), MINE)
     assert await ledger.owed([d, "nobody", c, b, a, d], MINE) == [d, a]
@@ -593,8 +603,11 @@ async def test_a_name_that_nothing_has_finds_nothing(ledger: SqlLedger, name: st
     assert (await ledger.panels(10, None, name, None)).rows == []
     assert await ledger.owed([name], None) == []
     assert await ledger.record(name, None) == []
+    assert await ledger.wins(name, None) == {}
     with pytest.raises(NotFound):
         await ledger.judge(Verdict(name, True), None)
+    with pytest.raises(NotFound):
+        await ledger.pick(Pick(name, None), None)
     assert len((await ledger.panels(10, None, None, None)).rows) == 1
 
 
@@ -669,7 +682,7 @@ async def test_two_processes_that_write_the_same_models_in_any_order_lose_nothin
         for ledger in ledgers:
             of = seating(*chance.sample(names, 6))
             await open_panel(ledger, of)
-            writes += [ledger.answered(of, MINE, answer(of, n), late=False) for n in range(6)]
+            writes += [put(ledger, of, answer(of, n)) for n in range(6)]
             writes.append(ledger.reserve("general", stalest(chance.sample(names, 6), 2)))
     ends = await asyncio.gather(*writes, return_exceptions=True)
     assert [end for end in ends if isinstance(end, Exception)] == []
@@ -699,7 +712,7 @@ async def check_odd(ledger: SqlLedger, odd: Json) -> None:
     assert line.sums.owed >= 0
     assert len(await ledger.reserve("general", stalest(["gpt", "claude"], 2))) == 2
     of = await full(ledger, "gpt")
-    assert await ledger.judge(Verdict(of.seats[0].call, True), MINE)
+    assert (await ledger.judge(Verdict(of.seats[0].call, True), MINE)).recorded
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -715,5 +728,5 @@ async def test_so_do_rows_that_hold_no_numbers(ledger: SqlLedger, odd: Json) -> 
 
 async def test_a_late_answer_of_a_panel_that_was_never_opened_is_kept(ledger: SqlLedger) -> None:
     of = seating("gpt")
-    await ledger.answered(of, MINE, answer(of), late=True)
+    await put(ledger, of, answer(of), late=True)
     assert await ledger.owed([of.seats[0].call], MINE) == [of.seats[0].call]

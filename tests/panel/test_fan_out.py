@@ -12,7 +12,8 @@ from bench_proxy.formats.request import ChatRequest
 from bench_proxy.panel import fan_out as fan_out_module
 from bench_proxy.panel.fan_out import MAX_ANSWER, FanOut, Pace
 from bench_proxy.panel.seats import Answer, Seat, SeatKind
-from tests.scripted import Scripted, fails, says
+from tests.doubles import fails
+from tests.scripted import Scripted, says
 
 PANEL = "p20260301-120005-abcdefghijklmnop"
 REQUEST = ChatRequest([{"role": "user", "content": "Who are you?"}], {"temperature": 0.5})
@@ -87,7 +88,7 @@ def record() -> Record:
 def panel(upstream: Scripted, record: Record, *seats: Seat, **pace: Any) -> FanOut:
     """A started panel that waits for ever unless said."""
     limits = {"seat_timeout": LONG, "deadline": LONG, "explorer_grace": LONG, **pace}
-    fan_out = FanOut(upstream, REQUEST, Pace(**limits), record.keep, ("bench-collection:core",))
+    fan_out = FanOut(upstream, REQUEST, Pace(**limits), record.keep, tags=("bench-collection:core",))
     for one in seats:
         fan_out.start(one)
     return fan_out
@@ -138,7 +139,7 @@ async def test_answers_come_in_the_order_in_which_they_are_given(upstream: Scrip
     steps = {alias: upstream.expect(alias, says(alias), held=True) for alias in "abc"}
     fan_out = panel(upstream, record, A, B, C)
     over = asyncio.create_task(fan_out.until_over())
-    told = fan_out.answers()
+    told = fan_out.events()
     for alias in "cab":
         steps[alias].release()
         assert (await anext(told)).seat.alias == alias
@@ -172,7 +173,7 @@ async def test_seconds_count_from_the_start_of_each_seat(
 
 
 async def test_a_models_failure_is_its_seats_error_and_no_other_seats(upstream: Scripted, record: Record) -> None:
-    upstream.expect("a", fails("rate_limit", 429, "slow down", retry_after=7.0))
+    upstream.expect("a", fails(429, "rate_limit", "slow down", retry_after=7.0))
     upstream.expect("b", says("Hello."))
     answers = {answer.seat.alias: answer for answer in await panel(upstream, record, A, B).until_over()}
     error = answers["a"].error
@@ -187,7 +188,7 @@ async def test_a_fault_of_ours_is_its_seats_error_without_its_details(upstream: 
     answers = {answer.seat.alias: answer for answer in await panel(upstream, record, A, B).until_over()}
     error = answers["a"].error
     assert error is not None
-    assert (error.status, error.type, error.message) == (500, "server_error", "KeyError inside bench-proxy")
+    assert (error.status, error.type, error.message) == (500, "internal", "KeyError inside bench-proxy")
     assert answers["b"].status == "ok"
 
 
@@ -251,7 +252,7 @@ async def test_an_answer_is_on_the_record_before_anyone_is_told(upstream: Script
     upstream.expect("a", says("Hello."))
     write = record.hold(A, "ok")
     fan_out = panel(upstream, record, A)
-    over, told = asyncio.create_task(fan_out.until_over()), asyncio.create_task(anext(fan_out.answers()))
+    over, told = asyncio.create_task(fan_out.until_over()), asyncio.create_task(anext(fan_out.events()))
     await record.arrival(A, "ok")
     await settle()
     assert not over.done()
@@ -288,7 +289,7 @@ async def test_seats_that_answered_are_waited_for_while_their_record_is_written(
     await settle()
     writes["b"].set()
     assert statuses(await over) == {"a": "ok", "b": "ok"}
-    assert [answer.seat.alias async for answer in fan_out.answers()] == ["a", "b"]
+    assert [answer.seat.alias async for answer in fan_out.events()] == ["a", "b"]
     assert record.kept == [("a", "ok", False), ("b", "ok", False)]
 
 
@@ -405,7 +406,7 @@ async def test_a_late_seat_goes_on_and_its_answer_is_recorded_when_it_comes(upst
     step = upstream.expect("a", says("at last"), held=True)
     fan_out = panel(upstream, record, A, deadline=0)
     (late,) = await fan_out.until_over()
-    assert [answer.status async for answer in fan_out.answers()] == ["late"]
+    assert [answer.status async for answer in fan_out.events()] == ["late"]
     assert (late.status, late.text, record.kept) == ("late", "", [("a", "late", False)])
     assert not step.cancelled
     step.release()
@@ -436,7 +437,7 @@ async def test_an_answer_that_comes_while_lateness_is_recorded_is_told_as_late_o
     await settle()
     write.set()
     assert statuses(await over) == {"a": "late", "b": "late"}
-    assert [answer.status async for answer in fan_out.answers()] == ["late", "late"]
+    assert [answer.status async for answer in fan_out.events()] == ["late", "late"]
     await fan_out.finish()
     assert sorted(record.kept) == [("a", "late", False), ("a", "ok", True), ("b", "late", False), ("b", "ok", True)]
 
@@ -485,5 +486,5 @@ async def test_closing_ends_the_telling(upstream: Scripted, record: Record) -> N
     fan_out = panel(upstream, record, A)
     await step.started()
     fan_out.close()
-    assert [answer async for answer in fan_out.answers()] == []
+    assert [answer async for answer in fan_out.events()] == []
     await fan_out.cancel()
