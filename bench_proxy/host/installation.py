@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,13 +20,16 @@ from bench_proxy.host.sitting import Sitting
 
 T = TypeVar("T")
 
+CLOSED = "this installation of bench-proxy was closed"
+BLOCKED = "a synchronous call would wait for the event loop that it blocks: use acompletion"
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One call, as LiteLLM hands it over.
 
     `body` is what an OpenAI client would have sent; `timeout` is in seconds; `metadata` is LiteLLM's, in its proxy
-    with the caller's key in it; `headers` are those of the request to the proxy, their names in lower case.
+    with the caller's key in it; `headers` are the `x-bench-…` ones of the request to the proxy, in lower case.
     """
 
     body: Mapping[str, Any]
@@ -108,10 +111,9 @@ class Installation:
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it for a synchronous caller, who waits. Raises what the work raises."""
         loop = self._synchronous()
-        with suppress(RuntimeError):
-            if asyncio.get_running_loop() is loop:
-                work.close()
-                raise InvalidRequest("a synchronous call would wait for the event loop that it blocks: use acompletion")
+        if self._closed or _is_running_here(loop):
+            work.close()
+            raise BenchError(CLOSED) if self._closed else InvalidRequest(BLOCKED)
         future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
@@ -126,7 +128,8 @@ class Installation:
                 yield piece
         finally:
             # Not waited for: an iterator that was dropped ends in whatever thread finds it.
-            asyncio.run_coroutine_threadsafe(stream.aclose(), self._synchronous())
+            if not self._closed:
+                asyncio.run_coroutine_threadsafe(stream.aclose(), self._synchronous())
 
     async def close(self) -> None:
         """Wait for the panels that still run, their late seats included, and let go of the ledger."""
@@ -144,7 +147,7 @@ class Installation:
 
     async def _here(self) -> _Here:
         if self._closed:
-            raise BenchError("this installation of bench-proxy was closed")
+            raise BenchError(CLOSED)
         loop = asyncio.get_running_loop()
         for ended in [other for other in list(self._loops) if other.is_closed()]:
             if (left := self._loops.pop(ended, None)) is not None:
@@ -175,21 +178,33 @@ class Installation:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, which ends with the process."""
+    """An event loop in a thread of its own, which ends with the process if it is not stopped before."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self.loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self._run, name="bench-proxy", daemon=True)
+        running: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._run, args=[running], name="bench-proxy", daemon=True)
         self._thread.start()
+        self.loop = running.result()
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """Cancel what is left in the loop, LiteLLM's own tasks too, and wait for its end."""
+        self.loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
-    def _run(self) -> None:
-        with self._runner:  # in the end it stops what still runs in the loop: LiteLLM has tasks of its own there
-            self.loop.run_forever()
+    def _run(self, running: Future[asyncio.AbstractEventLoop]) -> None:
+        async def until_stopped() -> None:
+            self._stopping = asyncio.Event()
+            running.set_result(asyncio.get_running_loop())
+            await self._stopping.wait()
+
+        asyncio.run(until_stopped())
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _made(bench: asyncio.Future[Bench]) -> Bench | None:

@@ -19,7 +19,7 @@ from litellm import CustomLLM, Router
 from litellm.types.utils import Choices, Delta, Message, ModelResponseStream, StreamingChoices, Usage
 from litellm.utils import custom_llm_setup
 
-from bench_proxy.errors import BenchError, InvalidRequest, UnknownModel
+from bench_proxy.errors import InvalidRequest, UnknownModel
 from bench_proxy.formats.brief import collection_of
 from bench_proxy.host.errors import in_litellms_words
 from bench_proxy.host.installation import Asked, Installation
@@ -96,8 +96,8 @@ class Provider(CustomLLM):
         asked = _asked(call)
         mark = asked.metadata.get(MARK)
         if mark is not None:
-            if (installation := self._installed.get(mark)) is None:
-                raise BenchError("this router's installation of bench-proxy was closed")
+            if (installation := self._installed.get(str(mark))) is None:
+                raise UnknownModel("the installation of bench-proxy that this call is for was closed", param="model")
             return installation, asked
         return self._by_name(collection_of(asked.body["model"])), asked
 
@@ -139,7 +139,7 @@ def _asked(call: Mapping[str, Any]) -> Asked:
         body={**settings, **extra, "model": f"{PROVIDER}/{call['model']}", "messages": call["messages"]},
         timeout=call["timeout"] if isinstance(call["timeout"], int | float) else None,
         metadata={**(params.get("litellm_metadata") or {}), **(params.get("metadata") or {})},
-        headers={str(name).lower(): str(value) for name, value in headers.items()},
+        headers={n.lower(): v for n, v in headers.items() if n.lower().startswith("x-bench-")},
     )
 
 

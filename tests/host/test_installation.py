@@ -74,6 +74,8 @@ async def test_nothing_is_answered_after_the_end() -> None:
     await made.close()
     with pytest.raises(BenchError, match="closed"):
         await made.bench()
+    with pytest.raises(BenchError, match="closed"):
+        made.wait(made.bench())
 
 
 def test_synchronous_work_has_a_loop_of_its_own() -> None:

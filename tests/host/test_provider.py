@@ -627,6 +627,12 @@ async def test_nobody_answers_when_nothing_is_installed(server: Upstream) -> Non
         await ask("bench/core")
 
 
+@pytest.mark.parametrize("mark", ["gone", ["no name"]])
+async def test_a_mark_that_nobody_has_is_refused(mark: Any, installed: Installed) -> None:
+    with pytest.raises(litellm.NotFoundError, match="was closed"):
+        await ask(metadata={"bench_installation": mark})
+
+
 async def test_a_closed_installation_answers_no_more(router: Router, installed: Installed) -> None:
     await installed.close()
     with pytest.raises(litellm.NotFoundError):
