@@ -100,7 +100,7 @@ def render(samples: Sequence[Sample], faults: Sequence[str], conditions: Sequenc
 
 def _table(workload: str, samples: Sequence[Sample]) -> str:
     columns = COLUMNS[workload]
-    lines = [_row(["", "", *(c.title for c in columns)]), _row(["---", "---", *("---:" for _ in columns)])]
+    lines = [_row(["case", "gateway", *(c.title for c in columns)]), _row(["---", "---", *("---:" for _ in columns)])]
     for case in dict.fromkeys(s.case for s in samples):
         of_gateway: dict[str, list[Sample]] = {}
         for sample in samples:

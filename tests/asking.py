@@ -3,16 +3,17 @@
 import http.client
 import json
 import socket
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
-from tests.proxy import MASTER_KEY
+from tests.proxy import MASTER_KEY, Proxy
 
 CHAT = "/v1/chat/completions"
 DONE = "[DONE]"
@@ -104,6 +105,14 @@ def eventually(look: Callable[[], T], seconds: float = 15) -> T:
     while not (seen := look()) and time.monotonic() < ends:
         time.sleep(0.05)
     return seen
+
+
+@contextmanager
+def held(served: Proxy) -> Iterator[sqlite3.Connection]:
+    """The proxy's ledger, locked for writing by another process until COMMIT or the end."""
+    with closing(sqlite3.connect(served.directory / "bench.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
 
 
 @dataclass(frozen=True)

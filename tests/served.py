@@ -135,8 +135,9 @@ KEYLESS_BENCH: dict[str, Any] = {
         "pair": {"members": ["ok-a", "ok-b"], "explorers": 0},
         "hanging": {"members": ["ok-a", "hang-a"], "explorers": 0},
         "gated": {"members": ["gate-a"], "explorers": 0},
+        "leaving": {"members": ["gate-a"], "explorers": 1, "on_disconnect": "cancel"},
     },
-    "models": {name: {"family": name, "explore": False} for name in KEYLESS_MODELS},
+    "models": {name: {"family": name, "explore": name == "ok-b"} for name in KEYLESS_MODELS},
     "timing": {"seat_timeout": 4},
     "limits": {"concurrent_panels": 3},
 }

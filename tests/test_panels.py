@@ -25,6 +25,7 @@ from tests.asking import (
     connect,
     events,
     eventually,
+    held,
     panel,
     question,
     refusal,
@@ -602,6 +603,20 @@ def test_a_caller_who_hangs_up_stops_the_panel_where_the_collection_says_so(
             pass
     calls = models.wait_for(lambda calls: len(calls) == 2 and all(call.end is not None for call in calls))
     assert all(call.hung_up for call in calls)
+
+
+def test_callers_who_hang_up_before_a_panel_is_seated_leave_nothing_behind(keyless: Proxy, models: Upstream) -> None:
+    request = request_bytes(json.dumps(question("bench/leaving", stream=True)).encode(), key=None)
+    with keyless.client() as caller:
+        assert eventually(lambda: ask(caller, "bench/pair").status_code == 200)
+        with held(keyless):  # the explorer cannot be reserved, while the member is asked already
+            for count in (1, 2, 3):
+                with closing(connect(keyless.url)) as connection:
+                    connection.sendall(request)
+                    started(models, count + 2)
+            models.wait_for(lambda calls: sum(call.hung_up for call in calls) == 3)
+        # As many panels as may run at once have been left: one that had not ended would keep its place for ever.
+        assert eventually(lambda: ask(caller, "bench/pair").status_code == 200)
 
 
 def test_an_answer_of_many_megabytes_is_streamed_whole(http: httpx.Client, models: Upstream) -> None:

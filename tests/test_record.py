@@ -3,8 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -16,6 +15,7 @@ from tests.asking import (
     async_events,
     events,
     eventually,
+    held,
     panel,
     question,
     refusal,
@@ -335,14 +335,6 @@ def test_an_unknown_panel_is_404(http: httpx.Client, name: str) -> None:
 
 
 # A ledger that somebody else holds.
-
-
-@contextmanager
-def held(proxy: Proxy) -> Iterator[sqlite3.Connection]:
-    """The ledger, locked for writing by another process until `commit`."""
-    with closing(sqlite3.connect(proxy.directory / "bench.db", isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
 
 
 def test_a_panel_is_seated_without_the_ledger_and_tells_nothing_that_is_not_on_it(

@@ -194,6 +194,24 @@ def test_an_option_of_the_wrong_type_or_value_is_refused_by_its_path(options: Js
     assert error.message.startswith(f"{path}: ")
 
 
+def test_what_is_wrong_with_an_option_is_said_in_words() -> None:
+    assert refused(bench={"explorers": "1"}).message == "bench.explorers: input should be a valid integer"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"explorers": 0, "quorum": 1, "deadline": 0.001, "conversation": "x"},
+        {"deadline": 86_400, "conversation": "x" * 512, "with": [f"{n}" * 256 for n in range(10)]},
+        {"with": [str(n) for n in range(64)]},
+    ],
+)
+def test_an_option_may_be_as_small_and_as_large_as_its_limits(options: Json) -> None:
+    asked = brief(bench=options)
+    assert asked.guests == tuple(options.get("with", ()))
+    assert asked.deadline == options.get("deadline")
+
+
 def test_an_unknown_shape_is_refused_with_the_shapes_that_there_are() -> None:
     error = refused(bench={"shape": "reviews"})
     assert error.param == "bench.shape"

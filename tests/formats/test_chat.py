@@ -76,6 +76,7 @@ WRONG: list[tuple[Json, str]] = [
     ({"temperature": "hot"}, "temperature"),
     ({"temperature": "1"}, "temperature"),
     ({"temperature": True}, "temperature"),
+    ({"temperature": float("inf")}, "temperature"),
     ({"top_p": []}, "top_p"),
     ({"presence_penalty": "0"}, "presence_penalty"),
     ({"frequency_penalty": {}}, "frequency_penalty"),
@@ -108,6 +109,15 @@ def test_a_value_of_the_wrong_type_is_refused_by_its_path(wrong: Json, field: st
     error = refused(body(**wrong))
     assert error.param == field
     assert error.message.startswith(f'"{field}": ')
+
+
+def test_what_is_wrong_with_a_field_is_said_in_words() -> None:
+    assert refused(body(seed="lucky")).message == '"seed": input should be a valid integer'
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n"])
+def test_one_is_enough(name: str) -> None:
+    assert settings(**{name: 1}) == {name: 1}
 
 
 MANY = [1] * 100_000
