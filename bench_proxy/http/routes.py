@@ -74,7 +74,7 @@ Lane = Callable[[str], dict[str, str]]
 """Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
 
 
-def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane) -> FastAPI:
+def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane = lambda _alias: {}) -> FastAPI:
     """The app that answers everything below /bench; errors have OpenAI's shape."""
     app = FastAPI(title="bench-proxy", openapi_url="/bench/openapi.json", docs_url=None, redoc_url=None)
     app.include_router(_open_routes(bench))
