@@ -102,11 +102,6 @@ def _sqlite(target: URL, begin: str) -> Engine:
     return engine
 
 
-def _lock_writes(connection: Connection) -> None:
-    """Group commits of several processes change the same sums in any order: without one lock they would deadlock."""
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
-
-
 def _postgresql(target: URL) -> Engine:
     return sa.create_engine(
         target.set(drivername="postgresql+psycopg"),

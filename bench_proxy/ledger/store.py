@@ -270,7 +270,7 @@ class SqlLedger:
             "prompt_tokens": answer.prompt_tokens,
             "completion_tokens": answer.completion_tokens,
             "cost": answer.cost,
-            "finish_reason": (answer.finish_reason or "")[:64] or None,
+            "finish_reason": _text(answer.finish_reason or "")[:64] or None,
             "answer": _text(answer.text) if self._content() != "none" else "",
             "error": json.dumps(answer.error.as_json()) if answer.error else None,
             "note": "",
@@ -410,7 +410,8 @@ def _within(table: sa.Table, collection: str | None, owner: str | None) -> list[
     """The rows of `sums` or `wins` for a collection and a key, None being any."""
     if collection is None and owner is None:
         return [table.c.collection == "", table.c.owner == ""]
-    return [table.c.collection != "" if collection is None else table.c.collection == collection, *_owned(table, owner)]
+    named = table.c.collection != "" if collection is None else table.c.collection == _text(collection)
+    return [named, *_owned(table, owner)]
 
 
 def _answered_seat(connection: Connection, call: str, owner: str | None, *, param: str) -> RowMapping:
@@ -550,5 +551,6 @@ def _now_ms() -> int:
 
 
 def _public(url: str) -> str:
-    """The database without its credentials."""
-    return url.partition("://")[0] + "://" + url.partition("://")[2].rpartition("@")[2]
+    """The database without its credentials, which may also stand in its query."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
