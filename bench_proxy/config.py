@@ -541,4 +541,6 @@ def _kind(value: object) -> str:
     if value is None:
         return "nothing"
     kind = names.get(type(value), type(value).__name__)
-    return f"{kind} ({value!r})" if isinstance(value, str | int | float) and len(str(value)) <= 40 else kind
+    # An address may hold a password: a database's stands here when its section was mistaken for it.
+    shown = isinstance(value, str | int | float) and len(str(value)) <= 40 and "://" not in str(value)
+    return f"{kind} ({value!r})" if shown else kind

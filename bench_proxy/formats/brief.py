@@ -12,7 +12,11 @@ from bench_proxy.formats.request import Brief
 
 BENCH_MODEL = re.compile(r"^bench(?:$|[/:])", re.IGNORECASE)
 
-Alias = Annotated[str, Field(min_length=1, max_length=256)]
+LONGEST_ECHO = 100
+"""Characters of what was sent that an error repeats."""
+
+Alias = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")]
+"""No control characters and line ends: a wildcard of LiteLLM's serves any name, and names stand in log lines."""
 
 
 class Options(BaseModel):
@@ -68,8 +72,9 @@ def read_brief(
     collection, mode = _split(model, config, list(callable_collections))
     settings = config.collections[collection]
     if options.shape is not None and options.shape not in config.all_shapes:
+        shape = options.shape[:LONGEST_ECHO]
         raise InvalidRequest(
-            f'unknown shape "{options.shape}"{closest(options.shape, config.all_shapes) or "."}'
+            f'unknown shape "{shape}"{closest(shape, config.all_shapes) or "."}'
             f" The shapes are: {', '.join(config.all_shapes)}.",
             param="bench.shape",
         )
@@ -95,10 +100,11 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
     """`bench/core:merged` → (`core`, `merged`). Ollama's `:latest` means no mode."""
     menu = _menu(config, callable_collections)
     if not model.lower().startswith(MODEL_PREFIX) or len(model) == len(MODEL_PREFIX):
-        raise InvalidRequest(f'"{model}" names no collection. {menu}', param="model")
+        raise InvalidRequest(f'"{model[:LONGEST_ECHO]}" names no collection. {menu}', param="model")
     name = collection_of(model)
     suffix = model[len(MODEL_PREFIX) + len(name) + 1 :]
     if name not in callable_collections:
+        name = name[:LONGEST_ECHO]
         raise UnknownModel(
             f'there is no collection "{name}"{closest(name, callable_collections) or "."} {menu}',
             param="model",
@@ -109,6 +115,7 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
     for mode in REPLY_MODES:
         if suffix == mode:
             return name, mode
+    suffix = suffix[:LONGEST_ECHO]
     raise InvalidRequest(
         f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES) or "."} The modes are: '
         f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {menu}",
@@ -137,9 +144,10 @@ def _options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Options:
     known = [f.alias or name for name, f in Options.model_fields.items()]
     for key in given or ():
         if key not in known:
+            shown = key[:LONGEST_ECHO]
             raise InvalidRequest(
-                f"bench.{key}: unknown key{closest(key, known) or '.'} The keys are: {', '.join(known)}.",
-                param=f"bench.{key}",
+                f"bench.{shown}: unknown key{closest(shown, known) or '.'} The keys are: {', '.join(known)}.",
+                param=f"bench.{shown}",
             )
     merged.update({k: v for k, v in (given or {}).items() if v is not None})
     try:

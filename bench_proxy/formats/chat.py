@@ -18,6 +18,9 @@ HARMLESS = frozenset({"store", "metadata"})
 TOOLS = ("tools", "functions")
 TOOL_SETTINGS = frozenset({*TOOLS, "tool_choice", "function_call", "parallel_tool_calls"})
 
+MOST_FIELDS = 1000
+"""Of a body, beside one another. Each is looked at for each model, and OpenAI's own are some forty."""
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 T = TypeVar("T")
@@ -82,6 +85,8 @@ class ChatFormat:
     stream_content_type = "text/event-stream; charset=utf-8"
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        if len(body) > MOST_FIELDS:
+            raise InvalidRequest(f"the body has {len(body)} fields; send at most {MOST_FIELDS}")
         try:
             checked = Body.model_validate(body)
         except ValidationError as invalid:

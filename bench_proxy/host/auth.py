@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import HTTPException
 from litellm.proxy import proxy_server
 from litellm.proxy._types import LitellmUserRoles, ProxyErrorTypes, ProxyException, UserAPIKeyAuth
-from litellm.proxy.auth.auth_checks import can_key_call_model
-from litellm.proxy.auth.user_api_key_auth import user_api_key_auth
+from litellm.proxy.auth.auth_checks import can_key_call_resolved_model
+from litellm.proxy.auth.user_api_key_auth import is_no_auth_dev_mode, user_api_key_auth
 from litellm.proxy.common_utils.http_parsing_utils import safe_set_request_parsed_body
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
@@ -114,7 +114,10 @@ def _status(code: object) -> int:
 
 
 def _caller(auth: UserAPIKeyAuth) -> Caller:
-    keyless = proxy_server.master_key is None
+    # Custom authentication needs no master key, and says itself who is an admin.
+    keyless = proxy_server.user_custom_auth is None and is_no_auth_dev_mode(
+        proxy_server.master_key, proxy_server.general_settings
+    )
     admin = keyless or auth.user_role == LitellmUserRoles.PROXY_ADMIN
 
     async def allowed(models: Collection[str]) -> list[str]:
@@ -129,7 +132,7 @@ async def _may_call(auth: UserAPIKeyAuth, model: str) -> bool:
     if not model.startswith(MODEL_PREFIX) and (router is None or not router.get_model_list(model_name=model)):
         return False
     try:
-        await can_key_call_model(
+        await can_key_call_resolved_model(
             model=model, llm_model_list=proxy_server.llm_model_list, valid_token=auth, llm_router=router
         )
     except ProxyException:

@@ -1,6 +1,7 @@
 """One bench request in its format: authenticated, read, answered whole or streamed."""
 
 import asyncio
+import json
 import logging
 import re
 import time
@@ -330,9 +331,7 @@ def _headers(brief: Brief, seating: Seating | None, report: Report | None, panel
 def _compact(seats: list[dict[str, str]]) -> bytes:
     """ASCII JSON of at most 4 KB; seats that do not fit are left to the body."""
     while True:
-        text = "".join(
-            c if c.isascii() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else "?" for c in orjson.dumps(seats).decode()
-        )
+        text = json.dumps(seats, separators=(",", ":"))
         if len(text) <= MOST_HEADER:
             return text.encode("ascii")
         seats = seats[:-1]

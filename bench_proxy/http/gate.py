@@ -1,5 +1,6 @@
 """The first route of LiteLLM's app: takes what is for `bench/`, gives everything else on untouched."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.http import body as bodies
 from bench_proxy.http.answering import Answering, Response, send_error
 from bench_proxy.http.listing import Listing
+
+log = logging.getLogger("bench_proxy")
 
 FORMATS: Mapping[str, Format] = {
     "/v1/chat/completions": ChatFormat(),
@@ -82,7 +85,10 @@ class Gate(BaseRoute):
                 await send_error(Response(send), ChatFormat(), error)
                 return
             receive = incoming.replay(receive)
-        await self._own_app(scope, receive, send)
+        try:
+            await self._own_app(scope, receive, send)
+        except Exception:  # its client has been answered
+            log.exception("a request below /bench failed inside bench-proxy")
 
     async def _chat(self, format: Format, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = await bodies.read(receive, self._most_bytes())

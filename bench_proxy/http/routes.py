@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -25,6 +25,8 @@ def _without_nul(text: str) -> str:
     return text
 
 
+MOST_FIELDS = 100
+
 Text = Annotated[str, Field(max_length=10_000), AfterValidator(_without_nul)]
 Judge = Annotated[str, Field(max_length=200), AfterValidator(_without_nul)]
 Id = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_without_nul)]
@@ -32,6 +34,14 @@ Id = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_without
 
 class Given(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        """A body of a million fields is refused for that: an error for each would take seconds."""
+        if isinstance(given, dict) and len(given) > MOST_FIELDS:
+            raise ValueError(f"has {len(given)} fields, of which at most {MOST_FIELDS} can be meant")
+        return given
 
 
 class GivenVerdict(Given):
@@ -82,6 +92,7 @@ def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane = l
     app.add_exception_handler(BenchError, _bench_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _internal_error)
     return app
 
 
@@ -229,8 +240,12 @@ def _line(record: Record) -> dict[str, Any]:
     }
 
 
+async def _internal_error(request: Request, _error: Exception) -> JSONResponse:
+    return await _bench_error(request, BenchError("internal error in bench-proxy; its log says more"))
+
+
 async def _bench_error(_request: Request, error: Any) -> JSONResponse:
-    """The three handlers are registered for one class of error each; the framework's type for them is wider."""
+    """The handlers are registered for one class of error each; the framework's type for them is wider."""
     headers = {}
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -248,6 +263,7 @@ async def _validation_error(request: Request, error: Any) -> JSONResponse:
     if first["type"] == "json_invalid":
         return await _bench_error(request, InvalidRequest("the body is not JSON; send one JSON object"))
     place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path", VERDICT, PICK})
+    place = place[:200]
     message = f'"{place}": {first["msg"]}' if place else f"the body: {first['msg']}; send one JSON object"
     return await _bench_error(request, InvalidRequest(message, param=place or None))
 

@@ -270,7 +270,7 @@ class SqlLedger:
             "prompt_tokens": answer.prompt_tokens,
             "completion_tokens": answer.completion_tokens,
             "cost": answer.cost,
-            "finish_reason": (answer.finish_reason or "")[:64] or None,
+            "finish_reason": _text(answer.finish_reason or "")[:64] or None,
             "answer": _text(answer.text) if self._content() != "none" else "",
             "error": json.dumps(answer.error.as_json()) if answer.error else None,
             "note": "",
@@ -552,5 +552,6 @@ def _now_ms() -> int:
 
 
 def _public(url: str) -> str:
-    """The database without its credentials."""
-    return url.partition("://")[0] + "://" + url.partition("://")[2].rpartition("@")[2]
+    """The database without its credentials, which may also stand in its query."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -333,5 +333,5 @@ def _whole(text: str) -> str:
 
 
 def _plausible(value: N | None, most: N) -> N | None:
-    """A number as a model's server may report it; NaN and what is out of range are not known."""
-    return value if value is not None and 0 <= value <= most else None
+    """A number as a model's server may report it; NaN, what is out of range and what is no number are not known."""
+    return value if isinstance(value, int | float) and 0 <= value <= most else None

@@ -34,7 +34,7 @@ def _refuse_part(part: Json) -> None:
     if kind in {"text", "refusal"}:
         return
     if kind != "image_url":
-        raise InvalidRequest(f'a content part of type "{kind}" is not taken by a panel: send text or images')
+        raise InvalidRequest(f'a content part of type "{str(kind)[:100]}" is not taken by a panel: send text or images')
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str):

@@ -18,6 +18,7 @@ from bench_proxy.host.errors import (
     LONGEST_MESSAGE,
     STATUS_OF,
     retry_after,
+    said_in,
     scrub,
     translate,
 )
@@ -357,3 +358,10 @@ def test_a_router_without_deployments_left_is_a_rate_limit_also_under_another_cl
         f"{router.RouterErrors.no_deployments_available.value}, try again", model="gpt", llm_provider="openai"
     )
     assert translate(error).kind == "rate_limit"
+
+
+@pytest.mark.parametrize("body", ["{" * 300_000, "}" + "{" * 300_000, '{"a":' * 20_000 + "1" + "}" * 20_000, "}{"])
+def test_an_error_body_that_is_hard_to_search_is_taken_as_it_is(body: str) -> None:
+    # A search that grows with the square of the length would be a hang, which the time limit of the tests ends.
+    assert said_in(body) == body
+    assert len(scrub(body)) <= LONGEST_MESSAGE

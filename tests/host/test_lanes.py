@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import litellm
 import pytest
 from aiohttp import web
 from litellm import Router
+from litellm.integrations.custom_logger import CustomLogger
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
@@ -179,6 +181,137 @@ async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
     sent_by_router, sent_by_lean = wire.seen
     assert sent_by_lean == sent_by_router
     assert "".join(event.text for event in of_lean) == "Hello"
+
+
+@dataclass
+class Odd:
+    """A server that answers every call with these bytes and headers."""
+
+    body: bytes
+    kind: str = "application/json"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def answer(self, _request: web.Request) -> web.Response:
+        return web.Response(status=self.status, body=self.body, headers={"Content-Type": self.kind, **self.headers})
+
+
+async def told(odd: Odd, *, stream: bool) -> list[Text | Reply]:
+    """What the lean lane says of this server."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", odd.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    base = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    params = {"model": "openai/m", "api_base": base, "api_key": "n"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), dict)
+    try:
+        return await heard(lean, Call("it", ChatRequest([{"role": "user", "content": "Hi"}], {}), 20), stream=stream)
+    finally:
+        await lean.close()
+        await runner.cleanup()
+
+
+def sse(*events: str) -> bytes:
+    return "".join(f"data: {event}\n\n" for event in (*events, "[DONE]")).encode("utf-8", "surrogateescape")
+
+
+END = '{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}'
+
+
+def delta(content: str) -> str:
+    return '{"choices": [{"index": 0, "delta": {"content": "%s"}, "finish_reason": null}]}' % content
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [(("a\\ud83d", "\\ude00 b"), "a\ud83d\ude00 b"), (("a\udcff b",), "a\ufffd b")],
+    ids=["a character in two halves", "bytes that are no UTF-8"],
+)
+async def test_a_stream_with_broken_characters_is_read_on(pieces: tuple[str, ...], text: str) -> None:
+    odd = Odd(sse(*(delta(piece) for piece in pieces), END), "text/event-stream")
+    assert "".join(event.text for event in await told(odd, stream=True)) == text
+
+
+async def test_a_whole_answer_with_half_a_character_is_read() -> None:
+    (reply,) = await told(Odd(json.dumps(OPENAI_WHOLE).replace("Hello", "a\\ud83d b").encode()), stream=False)
+    assert reply.text == "a\ud83d b"
+
+
+NO_ANSWERS = ["[1]", "null", "5", "{}", '{"choices": []}', '{"choices": [null]}', '{"choices": 5}', "<<<", ""]
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS)
+async def test_what_is_no_completion_is_a_bad_response(body: str) -> None:
+    with pytest.raises(UpstreamError) as raised:
+        await told(Odd(body.encode()), stream=False)
+    assert (raised.value.kind, raised.value.status) == ("bad_response", 502)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "[1]",
+        "null",
+        '{"choices": [null]}',
+        "<<<",
+        END.replace('"stop"', "[5]"),
+        END[:-1] + ', "usage": {"prompt_tokens": []}}',
+    ],
+)
+async def test_a_stream_that_is_no_completion_is_a_bad_response(event: str) -> None:
+    with pytest.raises(UpstreamError) as raised:
+        await told(Odd(sse(delta("x"), event), "text/event-stream"), stream=True)
+    assert (raised.value.kind, raised.value.status) == ("bad_response", 502)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_redirect_is_said_to_be_one(stream: bool) -> None:
+    with pytest.raises(UpstreamError, match="redirect"):
+        await told(Odd(b"", status=302, headers={"Location": "/elsewhere"}), stream=stream)
+
+
+async def test_a_header_that_is_no_ascii_does_not_hide_an_error() -> None:
+    with pytest.raises(UpstreamError) as raised:
+        await told(Odd(b"{}", status=429, headers={"X-Region": "Z\u00fcrich", "Retry-After": "7"}), stream=False)
+    assert (raised.value.kind, raised.value.retry_after) == ("rate_limit", 7)
+
+
+async def test_a_large_error_is_read_at_once() -> None:
+    # LiteLLM's search of all of it takes seconds, in which the whole proxy would stand.
+    with pytest.raises(UpstreamError, match="broken"):
+        await told(Odd(b'{"error": {"message": "broken ' + b"{" * 2_000_000 + b'"}}', status=500), stream=False)
+
+
+class Hearing(CustomLogger):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self.heard.append(kwargs["model"])
+
+
+async def test_a_callback_hears_of_a_call_on_the_lean_lane_once(
+    upstream: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hearing = Hearing()
+    monkeypatch.setattr(litellm, "callbacks", [hearing])
+    monkeypatch.setattr(litellm, "_async_success_callback", [hearing])
+    params = {"model": "openai/ok-a", "api_base": upstream.api_base, "api_key": "n"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
+    reporting = Reporting(limits=False)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), reporting, dict)
+    await lean.complete(Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), 20))
+    await reporting.close()
+    await lean.close()
+    for _ in range(200):
+        if hearing.heard:
+            break
+        await asyncio.sleep(0.05)
+    assert hearing.heard == ["ok-a"]
 
 
 FAILURES = (
