@@ -110,11 +110,10 @@ class Installation:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it for a synchronous caller, who waits. Raises what the work raises."""
-        loop = self._synchronous()
-        if self._closed or _is_running_here(loop):
+        if self._closed or _is_running_here(self._synchronous()):
             work.close()
             raise BenchError(CLOSED) if self._closed else InvalidRequest(BLOCKED)
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._synchronous())
         try:
             return future.result()
         except BaseException:

@@ -1,6 +1,7 @@
 """LiteLLM in the test's own process: without a look at the network, and with its own warnings left to it."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,3 +27,12 @@ def quiet() -> None:
     import litellm
 
     litellm.suppress_debug_info = True
+
+
+@pytest.fixture(autouse=True)
+def no_callbacks_left(quiet: None) -> Iterator[None]:
+    """Each router that is made leaves some in LiteLLM's lists, which take no more than a hundred."""
+    import litellm
+
+    yield
+    litellm.logging_callback_manager._reset_all_callbacks()

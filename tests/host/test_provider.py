@@ -129,7 +129,6 @@ def books() -> Iterator[Books]:
     litellm.callbacks = [kept]
     yield kept
     litellm.callbacks = before
-    litellm.logging_callback_manager._reset_all_callbacks()  # it is in other lists too
 
 
 async def settled(books: Books, count: int) -> list[tuple[str, str, float | None]]:
