@@ -18,6 +18,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 PROXIES = {"proxy", "bare", "keyless", "workers"}
+"""Fixtures that are a real proxy, beside those whose name ends with `_proxy`."""
 
 
 class NetworkClosed(RuntimeError):
@@ -128,7 +129,7 @@ def workers(upstream: Upstream) -> Iterator[Proxy]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if PROXIES.intersection(getattr(item, "fixturenames", ())):
+        if any(name in PROXIES or name.endswith("_proxy") for name in getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.proxy)
         if item.get_closest_marker("proxy"):
             # The test that comes first also waits for the start, of which two cores can do one at a time.

@@ -741,6 +741,7 @@ async def seated_at_once(served: Proxy, panels: int) -> Counter[str]:
     return Counter(seat["alias"] for data in replies for seat in data["seats"] if seat["seat"] == "explorer")
 
 
+@pytest.mark.proxy
 @pytest.mark.parametrize("name", ["proxy", "workers"])
 async def test_simultaneous_panels_spread_over_equal_explorers(name: str, request: pytest.FixtureRequest) -> None:
     served: Proxy = request.getfixturevalue(name)

@@ -119,7 +119,7 @@ DECIDER = "gate-sure97-decider"
 
 
 @pytest.fixture(scope="module")
-def deciding(upstream: Upstream) -> Iterator[Proxy]:
+def deciding_proxy(upstream: Upstream) -> Iterator[Proxy]:
     roles = {"ok-a": "general", "ok-explorer-a": "code", "ok-explorer-b": "light", "gate-b": "general"}
     bench = {
         "collections": {"core": {"members": ["ok-a"]}, "held": {"members": ["gate-b"]}},
@@ -147,11 +147,11 @@ def seated(data: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize(("shape", "explorer"), [("review", "ok-explorer-a"), ("quick", "ok-explorer-b")])
 def test_the_proxy_seats_explorers_by_the_decision(
-    shape: str, explorer: str, deciding: Proxy, model_server: Upstream
+    shape: str, explorer: str, deciding_proxy: Proxy, model_server: Upstream
 ) -> None:
     model_server.say(DECIDER, shape)
     with ThreadPoolExecutor() as threads:
-        asked = threads.submit(ask, deciding, "held")
+        asked = threads.submit(ask, deciding_proxy, "held")
         # The member is at work before the decision is made, and the explorer follows the decision.
         model_server.wait_for(lambda calls: {call.model for call in calls} == {"gate-b", DECIDER})
         model_server.release(DECIDER)
@@ -163,9 +163,9 @@ def test_the_proxy_seats_explorers_by_the_decision(
 
 
 def test_the_proxy_does_not_wait_for_a_decision_when_the_members_are_done(
-    deciding: Proxy, model_server: Upstream
+    deciding_proxy: Proxy, model_server: Upstream
 ) -> None:
-    data = ask(deciding, "core")
+    data = ask(deciding_proxy, "core")
     assert (data["shape"], data["shape_by"]) == ("general", "default")
     assert seated(data) == {"ok-a": "member"}
     model_server.wait_for(lambda calls: all(call.hung_up for call in calls if call.model == DECIDER))

@@ -171,6 +171,7 @@ def test_the_file_that_litellm_was_started_with_is_known_while_it_loads_callback
         assert caller.get("/probe").json()["config_file_while_loading"] == str(keyless.config_path)
 
 
+@pytest.mark.proxy
 def test_a_block_that_cannot_be_used_stops_the_start_and_each_fault_is_told(upstream: Upstream) -> None:
     faulty = {
         "collections": {
@@ -203,6 +204,7 @@ def test_a_block_that_cannot_be_used_stops_the_start_and_each_fault_is_told(upst
         broken.close()
 
 
+@pytest.mark.proxy
 def test_a_ledger_that_cannot_be_opened_leaves_litellm_as_it_is(upstream: Upstream) -> None:
     bench = {"collections": {"solo": {"members": ["ok-a"]}}, "ledger": {"url": "sqlite:////dev/null/bench.db"}}
     with Proxy(upstream.api_base, {"ok-a": "ok-a"}, bench=bench) as served, served.client() as caller:
