@@ -11,6 +11,8 @@ THEIRS = (
     # LiteLLM's types, as pydantic sees them; which of its calls says so first depends on the order of the tests.
     "ignore:.*using the `ReadOnly` qualifier:UserWarning",
     "ignore::pydantic.warnings.PydanticDeprecationWarning",
+    # Its worker for callbacks lives in the event loop that used it first, and is left there when that one ends.
+    "ignore:Exception ignored in. <coroutine object LoggingWorker:pytest.PytestUnraisableExceptionWarning",
 )
 
 
