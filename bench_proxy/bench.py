@@ -32,8 +32,14 @@ log = logging.getLogger("bench_proxy")
 RESERVE_SECONDS = 1.0
 """How long explorers wait for the ledger before they are drawn without it."""
 
+RECORD_SECONDS = 20.0
+"""How long an answer waits to be on the record before it goes out without."""
+
 SERVED_MODES = ("all", "merged", "choices")
 """The reply modes that this version answers."""
+
+LEAST_TO_MERGE = 5.0
+"""Seconds that a merger has also when the seats have used up the deadline: their answers are there."""
 
 SURE = 0.6
 """The confidence from which a decision model's choice counts."""
@@ -176,6 +182,7 @@ class Panel:
         self._numbering = numbering
         self._request = request
         self._note = ""
+        self._began = 0.0
         self._pace = pace(brief, config)
         self._left: list[Model] = []
         self._added: list[Seat] = []
@@ -192,7 +199,7 @@ class Panel:
 
     async def run(self) -> None:
         """Seat, ask, merge, report, and stay until the last late seat is done."""
-        began = time.monotonic()
+        self._began = began = time.monotonic()
         try:
             for seat in self._plan.seats:
                 self._fan_out.start(seat)
@@ -220,11 +227,11 @@ class Panel:
                 future.cancel()
             await self._fan_out.cancel()
 
-    def _stage(self, request: ChatRequest, *, piecewise: bool) -> FanOut:
+    def _stage(self, request: ChatRequest, *, piecewise: bool, pace: Pace | None = None) -> FanOut:
         stage = FanOut(
             self._bench.upstream,
             request,
-            self._pace,
+            pace or self._pace,
             self._keep,
             # A blind seat that came later than the others would be known for an explorer.
             replace=None if self.brief.blind else self._replace,
@@ -291,7 +298,8 @@ class Panel:
         failed: list[str] = []
         request = merge_request(self._request, report.ok)
         for alias in await self._bench.mergers(report, self._config, request):
-            answer = await self._ask_merger(request, alias)
+            left = self._pace.deadline - (time.monotonic() - self._began)
+            answer = await self._ask_merger(request, alias, max(left, LEAST_TO_MERGE))
             report = replace(report, merger=answer)
             if answer.status == "ok":
                 note = f"{' and '.join(failed)} could not merge." if failed else ""
@@ -304,9 +312,10 @@ class Panel:
         who = f"{' and '.join(failed)} failed" if failed else "no model that may merge can take the answers"
         return replace(report, note=f"Not merged: {who}. These are the answers.")
 
-    async def _ask_merger(self, request: ChatRequest, alias: str) -> Answer:
+    async def _ask_merger(self, request: ChatRequest, alias: str, seconds: float) -> Answer:
+        """What is left of the panel's deadline is the merger's."""
         seat = self._numbering.seat("merger", alias)
-        stage = self._stage(request, piecewise=True)
+        stage = self._stage(request, piecewise=self.brief.stream, pace=replace(self._pace, deadline=seconds))
         try:
             stage.start(seat)
             answers = await stage.until_over()
@@ -325,10 +334,11 @@ class Panel:
     async def _try(self, writing: Awaitable[None]) -> None:
         """Answers flow without the ledger; the reply says that they are not on the record."""
         try:
-            await writing
-        except LedgerUnavailable as error:
+            async with asyncio.timeout(RECORD_SECONDS):
+                await writing
+        except (LedgerUnavailable, TimeoutError) as error:
             self._note = "The ledger could not be written: verdicts on this panel may not find their calls."
-            log.error("panel %s is not wholly on the record: %s", self.id, error)
+            log.error("panel %s is not wholly on the record: %s", self.id, str(error) or "too slow")
 
 
 def _in_order(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:

@@ -490,6 +490,11 @@ def _impossible(config: Config) -> list[str]:
         for name in config.models
         if name.lower().startswith(MODEL_PREFIX)
     ]
+    for name, value in (("require_key", False), ("allowed_origins", ()), ("allowed_hosts", ())):
+        if getattr(config.access, name) != value:
+            faults.append(f"access.{name}: is not enforced by this version; set a master key, and leave it out")
+    if config.ledger.keep_days:
+        faults.append("ledger.keep_days: nothing is removed by this version; leave it out, or set 0")
     if config.decision_model.lower().startswith(MODEL_PREFIX):
         faults.append(f"decision_model: {config.decision_model} is a collection; it must be a model")
     return faults

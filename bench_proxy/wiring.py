@@ -151,7 +151,7 @@ class Extension:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
         with contextlib.suppress(LedgerUnavailable):  # nothing depends on it, and it is tried again
             await self._facts.exchange(ledger)
-        self._reporting = Reporting(limits=mount.models_in_database())
+        self._reporting = Reporting(limits=mount.models_in_database)
         by_router = RouterLane(mount.router, self.priced)
         self._lean = LeanLane(mount.router, by_router, self._reporting, self._forced_lanes, self.priced)
         self._bench = Bench(
@@ -179,9 +179,10 @@ class Extension:
         return self._lanes
 
     async def _end(self) -> None:
-        for task in (self._watching, self._sharing):
-            if task is not None:
-                task.cancel()
+        tasks = [task for task in (self._watching, self._sharing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._installation is not None:
             PROVIDING.leave(self._installation)
             await self._installation.close()
@@ -226,6 +227,9 @@ class Extension:
             )
         except ConfigError as error:
             log.error("the changed configuration is not used:\n%s", error)
+            return
+        except Exception:  # whatever a file can hold, the next change is looked at again
+            log.exception("the changed configuration is not used")
             return
         if fresh.ledger.url != self._config.ledger.url:
             log.warning("ledger.url changed: it takes effect at the next start")

@@ -1,6 +1,7 @@
 """LiteLLM decides who is in: its keys, budgets and limits, applied once to a bench request."""
 
 import hashlib
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from starlette.types import Message, Receive, Scope
 from bench_proxy.bench import Caller
 from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, Denied
+
+log = logging.getLogger("bench_proxy")
 
 LIST_PATH = "/v1/models"
 """A route that every key may use; our own routes are none that LiteLLM knows, and it refuses those to most keys."""
@@ -69,15 +72,17 @@ def denied(error: Exception) -> BenchError:
         status = _status(error.code)
         message, headers = str(error.message), error.headers or {}
         kind = str(getattr(error.type, "value", error.type))
-        if error.type == ProxyErrorTypes.no_db_connection or "prisma" in message.lower():
+        without_database = proxy_server.prisma_client is None
+        if without_database and (error.type == ProxyErrorTypes.no_db_connection or "prisma" in message.lower()):
             status, kind = 401, str(ProxyErrorTypes.auth_error.value)
             message = "Authentication Error, this key is not known. Send the proxy's master key as a Bearer token."
     elif isinstance(error, HTTPException):
         status, headers = error.status_code, error.headers or {}
         message, kind = str(error.detail), "auth_error" if error.status_code in {401, 403} else "invalid_request_error"
     else:
+        log.error("LiteLLM could not tell who is asking: %s: %s", type(error).__name__, error)
         status, kind, headers = 401, "auth_error", {}
-        message = f"Authentication Error, {error}"
+        message = "Authentication Error, this request could not be authenticated; the proxy's log says why"
     if REJECTED in message:
         # A fault of the body, which LiteLLM finds while it authenticates: no other key would help.
         status, kind = 400, "invalid_request_error"

@@ -15,7 +15,10 @@ def cost_of(deployment: Mapping[str, Any], usage: Any, *, model: str, provider: 
 
     LiteLLM's function is left to what needs it (caches, tiers, reasoning): it costs ten times a multiplication.
     """
-    usage = usage if isinstance(usage, Usage) else Usage(**usage)
+    try:
+        usage = usage if isinstance(usage, Usage) else Usage(**usage)
+    except ValueError:  # what a server says of its tokens may be anything
+        return None
     own = deployment.get("model_info") or {}
     prices = own if own.get("input_cost_per_token") is not None else deployment["litellm_params"]
     if prices.get("input_cost_per_token") is not None:

@@ -154,6 +154,9 @@ _SECRET = re.compile(
     r"\b(?:sk|pk|rk|bpk|gsk|hf|xai|nvapi|pplx|gh[a-z]|xox[a-z])[-_][-_*A-Za-z0-9]{8,}|"
     r"\b(?:AIza|AKIA|eyJ)[-_.*A-Za-z0-9]{8,}|(?i:\b(?:bearer|basic))\s+[^\s'\"]+"
 )
+_NAMED_KEY = re.compile(r"(?i)(\bapi[ _-]?key\b(?: provided)?\s*[:=]\s*)[^\s'\",;]+")
+"""A key of no form that is known, by what stands before it."""
+
 _DATA = re.compile(
     r"(?:data:[\w.+/-]{0,100};base64,)?[A-Za-z0-9+/_-]{120,}={0,2}|data:[\w.+/-]{0,100};base64,[^\s'\"]*",
     re.IGNORECASE,
@@ -181,7 +184,8 @@ def scrub(message: str) -> str:
     """What a model's server said, without addresses, keys, image data, LiteLLM's class names and notes on fallbacks."""
     kept = _DATA.sub("[data]", _NOISE.sub("", message[:LONGEST_READ].strip()))
     kept = said_in(_APPENDIX.sub("", kept))
-    kept = _SECRET.sub("[removed]", " ".join(kept.split()))
+    kept = _NAMED_KEY.sub(r"\1[removed]", " ".join(kept.split()))
+    kept = _SECRET.sub("[removed]", kept)
     return kept if len(kept) <= LONGEST_MESSAGE else kept[: LONGEST_MESSAGE - 1] + "…"
 
 

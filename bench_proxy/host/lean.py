@@ -20,6 +20,7 @@ import httpx
 import litellm
 import orjson
 from litellm import Router
+from litellm.exceptions import LITELLM_EXCEPTION_TYPES
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.litellm_core_utils.core_helpers import map_finish_reason
 from litellm.litellm_core_utils.exception_mapping_utils import exception_type
@@ -34,7 +35,7 @@ from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host import models
 from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
-from bench_proxy.host.errors import LONGEST_READ, said_in, translate
+from bench_proxy.host.errors import LONGEST_READ, said_in, scrub, translate
 from bench_proxy.host.fetching import nothing_fetched
 from bench_proxy.host.reporting import Finished, Reporting, cool
 from bench_proxy.host.upstream import RouterLane, model_settings, reply_of
@@ -94,6 +95,9 @@ PLAIN = frozenset(
 )
 """What a deployment may say and still be called without the router; anything else is the router's to understand."""
 
+PLAIN_DEFAULTS = frozenset({"metadata", "timeout", "max_retries"})
+"""What the router's own defaults may hold without changing what a provider gets."""
+
 UNSAID: tuple[object, ...] = (None, False, [], {})
 """Values of a deployment's parameter that say nothing."""
 
@@ -101,6 +105,9 @@ ENVIRONMENT = (
     "ANTHROPIC_API_BASE",
     "ANTHROPIC_BASE_URL",
     "LITELLM_ANTHROPIC_DISABLE_URL_SUFFIX",
+    "OPENAI_ORGANIZATION",
+    "OPENAI_ORG_ID",
+    "OPENAI_PROJECT_ID",
     "OPENAI_API_BASE",
     "OPENAI_BASE_URL",
 )
@@ -243,15 +250,21 @@ class LeanLane:
             return
         try:
             response = await self._post(request)
-            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                _check(target, response, await _body(response))
         except Exception as error:
             raise await self._failed(call, target, request, error) from error
         try:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                await self._refuse(call, target, request, response)
             async with aclosing(self._events(call, target, request, response)) as events:
                 yield events
         finally:
             response.close()
+
+    async def _refuse(self, call: Call, target: Target, request: Request, response: aiohttp.ClientResponse) -> None:
+        try:
+            _check(target, response, await _body(response))
+        except Exception as error:
+            raise await self._failed(call, target, request, error) from error
 
     def _read(self, call: Call, target: Target, body: bytes) -> Reply:
         """An answer in OpenAI's form, read as LiteLLM reads it and without its objects."""
@@ -288,8 +301,6 @@ class LeanLane:
             if ending.finish_reason is None:
                 raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
             answer = ending.answer(target.model)
-        except UpstreamError:
-            raise
         except Exception as error:
             raise await self._failed(call, target, request, error) from error
         cost = _cost(target, answer) if self._priced(call.alias) else None
@@ -305,12 +316,9 @@ class LeanLane:
                 model=call.alias, request_kwargs={"metadata": {"tags": list(call.tags)}}, messages=None
             )
             target = self._target(deployment)
-            with nothing_fetched():
-                return target, _request(target, call, stream=stream)
-        except NeedsRouter:
-            raise
         except Exception as error:
             raise translate(error) from error
+        return target, _request(target, call, stream=stream)
 
     def _target(self, deployment: Mapping[str, Any]) -> Target:
         id = deployment["model_info"]["id"]
@@ -386,7 +394,7 @@ class Ending:
 def lanes_of(model_list: list[dict[str, Any]], forced: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """The lane of each model of a configuration that is not running."""
     router = Router(model_list=model_list)
-    lane = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(limits=False), lambda: forced)
+    lane = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), lambda: forced)
     return {alias: lane.lane(alias) for alias in router.get_model_names() if "*" not in alias}
 
 
@@ -412,6 +420,10 @@ def _needs_of_process(router: Router) -> str:
         return "litellm_settings change the address or the headers of every call"
     if router.default_max_parallel_requests:
         return "the router limits parallel requests"
+    if router.enable_pre_call_checks or router.optional_callbacks:
+        return "the router checks calls before they are made"
+    if any(value not in UNSAID for name, value in router.default_litellm_params.items() if name not in PLAIN_DEFAULTS):
+        return "the router has settings for every call"
     for callback in litellm.callbacks:
         hook = getattr(type(callback), "async_pre_call_deployment_hook", None)
         if hook is not None and hook is not CustomLogger.async_pre_call_deployment_hook:
@@ -426,9 +438,11 @@ def _needs(deployment: Mapping[str, Any], *, proven: bool) -> str:
     unknown = [name for name, value in params.items() if name not in PLAIN and value not in UNSAID]
     if unknown:
         return f"the deployment sets {unknown[0]}"
+    # By its name first: for some providers LiteLLM's look-up signs in to them.
+    provider = str(params.get("custom_llm_provider") or models.provider_of(params["model"]))
+    if provider not in PROVEN and not proven:
+        return f"{provider or 'its provider'} has not been compared on both lanes"
     target = _target_of(deployment)
-    if target.provider not in PROVEN and not proven:
-        return f"{target.provider} has not been compared on both lanes"
     if target.config is None or target.config.uses_async_transform_request or target.config.has_custom_stream_wrapper:
         return f"LiteLLM calls {target.provider} by a way of its own"
     if target.provider == "azure" and not DATED_VERSION.fullmatch(str(params.get("api_version"))):
@@ -465,7 +479,23 @@ def _target_of(deployment: Mapping[str, Any]) -> Target:
 
 
 def _request(target: Target, call: Call, *, stream: bool) -> Request:
-    """Everything that LiteLLM's translation says of this call."""
+    """Everything that LiteLLM's translation says of this call.
+
+    Raises NeedsRouter, and UpstreamError for settings that it cannot translate: that is the caller's doing.
+    """
+    try:
+        with nothing_fetched():
+            return _translated(target, call, stream=stream)
+    except NeedsRouter:
+        raise
+    except tuple(LITELLM_EXCEPTION_TYPES) as known:
+        raise translate(known) from known
+    except Exception as error:
+        said = f"LiteLLM cannot write this request for {target.provider} ({type(error).__name__}: {error})"
+        raise UpstreamError("bad_request", 400, scrub(said)) from error
+
+
+def _translated(target: Target, call: Call, *, stream: bool) -> Request:
     settings = {**target.defaults, **model_settings(call.request.settings)}
     if stream:
         settings["stream_options"] = {"include_usage": True}

@@ -82,7 +82,7 @@ def _facts(router: Any, alias: str, deployment: Mapping[str, Any]) -> HostFacts:
 
 def _mapped(model: str, params: Mapping[str, Any]) -> Any:
     """The entry of LiteLLM's map as it was loaded, which no deployment has written to; else its rules for families."""
-    provider = params.get("custom_llm_provider") or _provider(model)
+    provider = params.get("custom_llm_provider") or provider_of(model)
     names = list(dict.fromkeys(v for k, v in get_potential_model_names(model, provider).items() if k != PROVIDER))
     catalog = GetModelCostMap.loaded_model_cost_map()
     for name in names:
@@ -97,7 +97,7 @@ def _mapped(model: str, params: Mapping[str, Any]) -> Any:
 PROVIDER = "custom_llm_provider"
 
 
-def _provider(model: str) -> str:
+def provider_of(model: str) -> str:
     """From the name alone where it says it: for some providers LiteLLM's look-up signs in to them."""
     prefix = model.partition("/")[0]
     if "/" in model and prefix in LlmProvidersSet:

@@ -78,6 +78,10 @@ def take_out(gateway: CustomLogger) -> None:
         litellm.logging_callback_manager.remove_callback_from_list_by_object(listed, gateway, require_self=False)
 
 
+AGAIN_SECONDS = 5.0
+"""After which a start that failed is tried again: a database may come later than we do."""
+
+
 class Keeper:
     """Runs `begin` now and `end` when the event loop is being closed.
 
@@ -100,11 +104,14 @@ class Keeper:
             await asyncio.wait([self._begun])
 
     async def _keep(self) -> None:
-        self._begun = asyncio.ensure_future(self._begin())
         try:
-            await asyncio.wait([self._begun])
-            if error := self._begun.exception():
-                log.error("bench-proxy could not start: %s", error)
+            while True:
+                self._begun = asyncio.ensure_future(self._begin())
+                await asyncio.wait([self._begun])
+                if (error := self._begun.exception()) is None:
+                    break
+                log.error("bench-proxy could not start, and tries again in %g seconds: %s", AGAIN_SECONDS, error)
+                await asyncio.sleep(AGAIN_SECONDS)
             await asyncio.Event().wait()
         finally:
             await self._end()

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,8 +21,12 @@ from litellm.utils import Rules, function_setup
 
 log = logging.getLogger("bench_proxy")
 
-MOST_WAITING = 10_000
-"""Calls whose report waits; above it the lane waits too, so that none is lost."""
+MOST_WAITING = 500
+"""Calls whose report waits, each with its messages; above it the lane waits too, so that none is lost."""
+
+TOLD_WITHIN = 30.0
+CLOSED_WITHIN = 30.0
+"""Seconds that a callback of the operator's may take, and all of them together at the end."""
 
 OWN = frozenset(
     {
@@ -65,23 +70,23 @@ class Finished:
 class Reporting:
     """One background task that reports in the order in which calls ended; `close` reports what still waits."""
 
-    def __init__(self, *, limits: bool) -> None:
+    def __init__(self, *, limits: Callable[[], bool] = lambda: False) -> None:
+        """`limits` says whether LiteLLM has keys with limits or budgets to keep: then every call counts."""
         self._limits = limits
+        self._seen: tuple[object, ...] = ()
+        self._heard = False
         self._waiting: asyncio.Queue[Finished] = asyncio.Queue(MOST_WAITING)
         self._task: asyncio.Task[None] | None = None
 
     def listens(self) -> bool:
         """Whether anyone in this process wants to hear of finished calls. Cheap: asked for each call."""
-        if self._limits:
+        if self._limits():
             return True
-        seen = tuple(len(getattr(litellm, name)) for name in LISTS)
+        seen = tuple(id(callback) for name in LISTS for callback in getattr(litellm, name))
         if seen != self._seen:
             self._seen = seen
             self._heard = any(_name(callback) not in OWN for name in LISTS for callback in getattr(litellm, name))
         return self._heard
-
-    _seen: tuple[int, ...] = ()
-    _heard = False
 
     async def ended(self, call: Finished) -> None:
         if not self.listens():
@@ -93,7 +98,9 @@ class Reporting:
     async def close(self) -> None:
         """Report all that waits, then stop."""
         if self._task is not None:
-            await self._waiting.join()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSED_WITHIN):
+                    await self._waiting.join()
             self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -101,7 +108,8 @@ class Reporting:
         while True:
             call = await self._waiting.get()
             try:
-                await _tell(call)
+                async with asyncio.timeout(TOLD_WITHIN):
+                    await _tell(call)
             except Exception:
                 log.exception("LiteLLM could not be told of a call to %s", call.alias)
             finally:

@@ -19,7 +19,7 @@ from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, Request
 from bench_proxy.formats.base import Envelope, Format, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
-from bench_proxy.http.body import Incoming, top_level_model
+from bench_proxy.http.body import MOST_CONTAINERS, Incoming, top_level_model
 from bench_proxy.panel import voices
 from bench_proxy.panel.seats import Report, Seating
 
@@ -238,7 +238,7 @@ async def _hung_up(receive: Receive) -> None:
 
 async def _parse(incoming: Incoming) -> tuple[dict[str, Any] | None, object]:
     """The body as an object, None when it is none, and the model that it asks for."""
-    if incoming.whole and not incoming.too_large:
+    if incoming.whole and not incoming.too_large and not incoming.sprawls:
         try:
             body = orjson.loads(incoming.body)
         except orjson.JSONDecodeError:
@@ -252,6 +252,8 @@ def _check_transport(incoming: Incoming, headers: Headers, config: Config) -> No
     if incoming.too_large:
         limit = config.limits.max_body_mb
         raise BodyTooLarge(f"the body is larger than {limit:g} MB; send image URLs, or smaller images")
+    if incoming.sprawls:
+        raise InvalidRequest(f"the body holds more than {MOST_CONTAINERS:,} lists and objects")
     if not incoming.whole:
         raise RequestTimeout("the body did not arrive; send it without long pauses")
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()

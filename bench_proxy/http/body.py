@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from starlette.types import Message, Receive
 
@@ -11,32 +12,53 @@ READ_SECONDS = 60.0
 """How long a client may be silent in the middle of its body."""
 
 MODEL_KEY = b'"model"'
-BENCH_MODEL = re.compile(rb'"model"\s*:\s*"bench["/:\\]', re.IGNORECASE)
+_KEY = re.compile(re.escape(MODEL_KEY))
 _BENCH_AFTER_KEY = re.compile(rb'\s*:\s*"bench["/:\\]', re.IGNORECASE)
-FEW = 32
+MOST_CONTAINERS = 500_000
+PIECE = 64 * 1024
+SEAM = 256
+"""Bytes within which a key and the beginning of its value stand, where a body was cut into messages."""
 
 
 def may_be_ours(body: bytes) -> bool:
     """Whether `"model": "bench…` stands anywhere in it: cheap, never wrong about a request that is not ours at all."""
-    at = -1
-    for _ in range(FEW):
-        at = body.find(MODEL_KEY, at + 1)
-        if at < 0:
-            return False
-        if _BENCH_AFTER_KEY.match(body, at + len(MODEL_KEY)):
-            return True
-    return BENCH_MODEL.search(body, at) is not None
+    at = 0
+    while at >= 0:
+        for key in _KEY.finditer(body, at, at + PIECE + len(MODEL_KEY) - 1):
+            if _BENCH_AFTER_KEY.match(body, key.end()):
+                return True
+        # A key begins with a quote: what has none for long, as an image, is passed over at the speed of memory.
+        at = body.find(b'"', at + PIECE)
+    return False
 
 
-@dataclass(slots=True)
+@dataclass
 class Incoming:
     """A request's body as it came: its messages, so that LiteLLM can be given the very same ones."""
 
     messages: list[Message] = field(default_factory=list)
-    body: bytes = b""
     whole: bool = False
     too_large: bool = False
     hung_up: bool = False
+
+    @cached_property
+    def body(self) -> bytes:
+        """In one piece, which a body that goes on to LiteLLM never needs to be."""
+        return b"".join(m.get("body", b"") for m in self.messages)
+
+    @cached_property
+    def sprawls(self) -> bool:
+        """Whether it holds so many lists and objects that reading them would hold everyone else up."""
+        return self.body.count(b"[") + self.body.count(b"{") > MOST_CONTAINERS
+
+    def may_be_ours(self) -> bool:
+        seam = b""
+        for message in self.messages:
+            piece = message.get("body", b"")
+            if may_be_ours(piece) or (seam and may_be_ours(seam + piece[:SEAM])):
+                return True
+            seam = piece[-SEAM:] if len(piece) >= SEAM else (seam + piece)[-SEAM:]
+        return False
 
     def replay(self, receive: Receive) -> Receive:
         """A `receive` that gives what was read, then goes on where reading stopped."""
@@ -63,7 +85,6 @@ async def read(receive: Receive, most: int) -> Incoming:
         incoming.hung_up = message["type"] == "http.disconnect"
         incoming.whole = not incoming.hung_up and not message.get("more_body", False)
         incoming.too_large = size > most
-    incoming.body = b"".join(m.get("body", b"") for m in incoming.messages)
     return incoming
 
 

@@ -92,7 +92,7 @@ class Gate(BaseRoute):
 
     async def _chat(self, format: Format, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = await bodies.read(receive, self._most_bytes())
-        if bodies.may_be_ours(incoming.body) and not incoming.hung_up:
+        if incoming.may_be_ours() and not incoming.hung_up:
             await self._ready()
             if await self._answering.answer(format, incoming, scope, receive, send):
                 return

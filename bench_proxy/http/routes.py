@@ -1,5 +1,6 @@
 """The routes under /bench: verdicts, the record, what was asked, what can be called."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -80,6 +81,8 @@ class GivenCalls(Given):
     calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
+log = logging.getLogger("bench_proxy")
+
 Lane = Callable[[str], dict[str, str]]
 """Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
 
@@ -92,6 +95,7 @@ def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane = l
     app.add_exception_handler(BenchError, _bench_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen)
     app.add_exception_handler(Exception, _internal_error)
     return app
 
@@ -253,6 +257,11 @@ async def _bench_error(_request: Request, error: Any) -> JSONResponse:
         headers["retry-after"] = str(error.retry_after)
     body = {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
     return JSONResponse(body, status_code=error.status, headers=headers)
+
+
+async def _unforeseen(request: Request, error: Any) -> JSONResponse:
+    log.error("a request to %s failed inside bench-proxy", request.url.path, exc_info=error)
+    return await _bench_error(request, BenchError("internal error in bench-proxy; its log says more"))
 
 
 async def _validation_error(request: Request, error: Any) -> JSONResponse:

@@ -107,7 +107,15 @@ def _postgresql(target: URL) -> Engine:
         target.set(drivername="postgresql+psycopg"),
         pool_pre_ping=True,
         pool_size=4,
-        connect_args={"options": "-c search_path=bench", "connect_timeout": 5},
+        # A server that does not answer any more must not hold panels: each wait has an end.
+        connect_args={
+            "options": "-c search_path=bench -c statement_timeout=15000",
+            "connect_timeout": 5,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 2,
+            "tcp_user_timeout": 15_000,
+        },
     )
 
 

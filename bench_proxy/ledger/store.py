@@ -43,6 +43,9 @@ SHOWN = (
 )
 """The columns of a seat that its JSON shows by their own names."""
 
+HEALTHY_WITHIN = 3.0
+"""Seconds that a probe waits for the database."""
+
 MERGING = "merging"
 
 
@@ -228,11 +231,13 @@ class SqlLedger:
         return await self._read(read)
 
     async def healthy(self) -> bool:
+        """Whether it can be read, and whether what was written last is there."""
         try:
-            await self._read(lambda connection: connection.execute(sa.select(1)))
-        except LedgerUnavailable:
+            async with asyncio.timeout(HEALTHY_WITHIN):
+                await self._read(lambda connection: connection.execute(sa.select(1)))
+        except (LedgerUnavailable, TimeoutError):
             return False
-        return True
+        return not self._writer.failing
 
     async def _durable(self, write: Callable[[Connection], T]) -> T:
         return await (await self._writer.put(write))  # type: ignore[no-any-return]

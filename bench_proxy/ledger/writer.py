@@ -23,7 +23,10 @@ MOST_TRIES = 5
 
 
 class Writer:
-    """Lives in one event loop; `close` waits until all that was put is committed."""
+    """Lives in one event loop; `close` waits until all that was put is committed.
+
+    `failing` says that the last commit found the database gone, full or locked.
+    """
 
     def __init__(self, engine: Engine, *, most_waiting: int = 10_000) -> None:
         self._engine = engine
@@ -32,6 +35,7 @@ class Writer:
         self._waiting: deque[tuple[Write, asyncio.Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self.failing = False
         self._thread = threading.Thread(target=self._work, name="bench-ledger", daemon=True)
         self._thread.start()
 
@@ -74,11 +78,14 @@ class Writer:
         """One outcome a write: its result or an exception."""
         try:
             with self._engine.begin() as connection:
-                return [_expected(write, connection) for write in writes]
+                outcomes = [_expected(write, connection) for write in writes]
+            self.failing = False
+            return outcomes
         except SQLAlchemyError as error:
             if tries > 1 and _gave_way(error):
                 return self._commit(writes, tries - 1)
             if len(writes) == 1 or _is_down(error):
+                self.failing = _is_down(error)
                 return [LedgerUnavailable(f"the ledger cannot be written ({type(error).__name__})")] * len(writes)
         except Exception as error:  # noqa: BLE001  a fault of ours must end in the one who put it, not in the thread
             if len(writes) == 1:
