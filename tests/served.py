@@ -95,7 +95,7 @@ COLLECTIONS: dict[str, dict[str, Any]] = {
     "crowd": {"members": ["slow300-a", "slow300-b"], "explorers": 0, "shape": "general"},
     "wide": {"members": ["ok-a"], "explorers": 2, "shape": "wide"},
     "hasty": {"members": ["gate-a"], "explorers": 1, "shape": "limited"},
-    "patient": {"members": ["ok-a"], "explorers": 1, "shape": "patient"},
+    "patient": {"members": ["ok-h"], "explorers": 1, "shape": "patient"},
     "guests": {"members": ["ok-a"], "explorers": 2, "shape": "general"},
     "seeing": {"members": ["ok-h"], "explorers": 0},
     "paged": {"members": ["ok-a"], "explorers": 0},

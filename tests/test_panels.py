@@ -40,6 +40,7 @@ from tests.upstream import UNICODE, Upstream
 from tests.upstream import text_of as said_by
 
 PANEL_ID = re.compile(r"p\d{8}-\d{6}-[a-z2-7]{16}")
+PNG = "data:image/png;base64,iVBORw0KGgo="
 ASKED: Any = [{"role": "user", "content": "Who are you?"}]
 
 
@@ -694,8 +695,9 @@ def test_a_rate_limited_explorer_is_asked_once_and_adds_nothing(http: httpx.Clie
 
 
 def test_a_silent_explorer_is_waited_for_no_longer_than_its_grace(http: httpx.Client, models: Upstream) -> None:
-    reply = panel(http, "bench/patient")
-    assert statuses(reply["bench"]) == {"ok-a": "ok", "gate-explorer": "late"}
+    # The explorer is one for images.
+    reply = panel(http, "bench/patient", text=[{"type": "image_url", "image_url": {"url": PNG}}])
+    assert statuses(reply["bench"]) == {"ok-h": "ok", "gate-explorer": "late"}
     assert models.calls("gate-explorer")[0].end is None
     models.release("gate-explorer")
     assert eventually(lambda: statuses(recorded(http, reply["bench"]["panel"]))["gate-explorer"] == "ok")

@@ -159,7 +159,8 @@ def test_a_key_sees_the_collections_that_it_may_call(
     def seen(caller: httpx.Client) -> set[str]:
         named = {entry["model"] for entry in caller.get("/bench/collections").json()["collections"]}
         listed = {entry["id"] for entry in caller.get("/v1/models").json()["data"] if entry["id"].startswith("bench/")}
-        assert {name for name in listed if "*" not in name} == named
+        modes = ("", ":merged", ":choices")
+        assert {name for name in listed if "*" not in name} == {name + mode for name in named for mode in modes}
         return named
 
     assert seen(alice) == {"bench/pair"}
