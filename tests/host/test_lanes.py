@@ -222,7 +222,7 @@ END = '{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}'
 
 
 def delta(content: str) -> str:
-    return '{"choices": [{"index": 0, "delta": {"content": "%s"}, "finish_reason": null}]}' % content
+    return f'{{"choices": [{{"index": 0, "delta": {{"content": "{content}"}}, "finish_reason": null}}]}}'
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ async def test_what_is_no_completion_is_a_bad_response(body: str) -> None:
         '{"choices": [null]}',
         "<<<",
         END.replace('"stop"', "[5]"),
-        END[:-1] + ', "usage": {"prompt_tokens": []}}',
+        END[:-1] + ', "usage": {"prompt_tokens": 1.5}}',
     ],
 )
 async def test_a_stream_that_is_no_completion_is_a_bad_response(event: str) -> None:
