@@ -514,6 +514,8 @@ def test_control_characters_and_separators_reach_a_model_as_sent(http: httpx.Cli
         ("cache", {"no-store": True}),
         ("drop_params", False),
         ("additional_drop_params", ["messages"]),
+        ("additional_drop_params", 5),
+        ("allowed_openai_params", 5),
         ("guardrails", ["mine"]),
         ("specific_deployment", True),
         ("tags", ["mine"]),
@@ -553,3 +555,33 @@ def test_a_callers_retry_policy_makes_no_second_attempt(http: httpx.Client, mode
     policy: dict[str, Any] = {"InternalServerErrorRetries": 3}
     ask(http, "bench/broken", **{field: policy if field == "retry_policy" else {"fail500-a": policy}})
     assert sorted(call.model for call in models.calls()) == ["fail500-a", "html-a"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"bench": {"k" * 100_000: 1}},
+        {"bench": {"shape": "k" * 100_000}},
+        {"messages": [{"role": "user", "content": [{"type": "k" * 100_000}]}]},
+        {"model": "bench/pair:" + "k" * 100_000},
+        {"model": "bench:" + "k" * 100_000},
+        {"model": "bench/" + "k" * 100_000},
+    ],
+    ids=["option", "shape", "part", "mode", "no collection", "collection"],
+)
+def test_an_error_does_not_repeat_all_of_what_was_sent(http: httpx.Client, more: dict[str, Any]) -> None:
+    response = http.post("/v1/chat/completions", json=question("bench/pair") | more)
+    refusal(response, 404 if more.get("model", "").startswith("bench/k") else 400)
+    assert len(response.content) < 10_000
+
+
+def test_a_body_of_very_many_fields_is_refused(http: httpx.Client, models: Upstream) -> None:
+    assert "fields" in refusal(ask(http, "bench/pair", **{f"k{n}": n for n in range(1001)}), 400)["message"]
+    assert "fields" in refusal(http.post("/bench/verdict", json={f"k{n}": n for n in range(101)}), 400)["message"]
+    assert models.calls() == []
+
+
+def test_a_field_of_a_verdict_that_is_unknown_is_not_repeated_whole(http: httpx.Client) -> None:
+    response = http.post("/bench/verdict", json={"call": "x", "useful": True, "k" * 100_000: 1})
+    refusal(response, 400)
+    assert len(response.content) < 1_000

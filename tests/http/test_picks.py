@@ -37,7 +37,7 @@ async def http(table: Table) -> AsyncIterator[httpx.AsyncClient]:
     def bench() -> Bench:
         return table.bench
 
-    app = routes.build(bench, authenticate)
+    app = routes.build(bench, authenticate, lambda _: {})
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bench") as client:
         yield client
 
@@ -188,3 +188,17 @@ async def test_the_schema_names_both_bodies(http: httpx.AsyncClient) -> None:
     schema = (await http.get("/bench/openapi.json")).json()
     body = schema["paths"]["/bench/verdict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {of["$ref"].rpartition("/")[2] for of in body["oneOf"]} == {"GivenVerdict", "GivenPick"}
+
+
+async def test_a_fault_of_ours_is_an_error_in_openais_shape(table: Table) -> None:
+    async def authenticate(scope: Any, receive: Any, body: Any) -> Caller:
+        raise RuntimeError("nobody expected this")
+
+    app = routes.build(lambda: table.bench, authenticate, lambda _: {})
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://bench") as client:
+        response = await client.get("/bench/panels")
+    assert response.status_code == 500
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert "nobody expected this" not in error["message"]
