@@ -40,6 +40,11 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
+MOST_MESSAGES = 20_000
+MOST_PARTS = 5_000
+"""In one message. Each is looked at several times; no model has room for more."""
+
+
 class Part(BaseModel):
     model_config = ConfigDict(extra="allow")
     type: str
@@ -49,7 +54,7 @@ class Part(BaseModel):
 class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
     role: str
-    content: str | Many[Part] | None = None
+    content: str | Annotated[Many[Part], Field(max_length=MOST_PARTS)] | None = None
 
 
 class Body(BaseModel):
@@ -57,7 +62,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    messages: Annotated[Many[Message], Field(min_length=1)]
+    messages: Annotated[Many[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Number | None = None

@@ -105,7 +105,7 @@ def as_text(content: object) -> str:
 
 def _part_text(part: Json) -> str:
     if part.get("type") == "text":
-        return str(part.get("text", ""))
+        return str(part.get("text") or "")
     if part.get("type") == "image_url":
         return image_placeholder(part.get("image_url"))
     return f"[{part.get('type', 'part')}]"

@@ -331,7 +331,9 @@ class LeanLane:
             # Without a limit of its own: how many calls run is decided above it.
             trust = get_ssl_configuration()
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=60, ssl=trust)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=True)
+            # What one caller's answer sets must not go out with another's request.
+            jar = aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, trust_env=True)
         limit = aiohttp.ClientTimeout(total=request.timeout, sock_connect=min(request.timeout, CONNECT_SECONDS))
         return self._session.post(
             request.url, data=request.body, headers=request.headers, timeout=limit, allow_redirects=False

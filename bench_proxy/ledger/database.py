@@ -76,6 +76,10 @@ def _upgrade(connection: Connection) -> None:
     command.upgrade(settings, "head")
 
 
+BUSY_SECONDS = 8
+"""How long SQLite waits for another process's transaction."""
+
+
 def _create_private(target: URL) -> None:
     """The ledger holds prompts and answers: only its owner may read the file."""
     if target.database in {None, "", ":memory:"}:
@@ -86,7 +90,7 @@ def _create_private(target: URL) -> None:
 
 
 def _sqlite(target: URL, begin: str) -> Engine:
-    engine = sa.create_engine(target, connect_args={"check_same_thread": False, "timeout": 15})
+    engine = sa.create_engine(target, connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")
     def configure(connection, _record) -> None:  # type: ignore[no-untyped-def]

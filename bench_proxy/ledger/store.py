@@ -471,7 +471,7 @@ def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: boo
     best = [seat["call"] for seat in of_panel if seat["preferred"]]
     return {
         "panel": row["id"],
-        "at": row["at_ms"] / 1000,
+        "at": _integer(row["at_ms"]) / 1000,
         "collection": f"bench/{row['collection']}",
         "reply": row["reply"],
         "shape": row["shape"],
@@ -481,7 +481,7 @@ def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: boo
         "partial": row["partial"],
         "seconds": row["seconds"],
         "seats": [_seat_json(seat, answer=answers, hidden=_hidden(seat) and not open_book) for seat in of_panel],
-        "skipped": json.loads(row["skipped"]),
+        "skipped": _loaded(row["skipped"], []),
         **({"best": best[0]} if best else {}),
         **({"note": row["note"]} if row["note"] else {}),
     }
@@ -501,17 +501,17 @@ def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any
     if answer and seat["answer"]:
         shown["answer"] = seat["answer"]
     if seat["error"]:
-        error = json.loads(seat["error"])
-        shown["error"] = {**error, "message": error["type"]} if hidden else error
+        error = _loaded(seat["error"], {})
+        shown["error"] = {**error, "message": error.get("type", "")} if hidden else error
     shown["owed"] = seat["status"] == "ok" and _mark(seat).owed
     if seat["judged_ms"] is not None:
         shown["verdict"] = {
             "useful": seat["useful"],
             "note": seat["note"],
-            "real": json.loads(seat["real"]),
-            "false": json.loads(seat["false"]),
+            "real": _loaded(seat["real"], []),
+            "false": _loaded(seat["false"], []),
             "by": seat["judged_by"],
-            "at": seat["judged_ms"] / 1000,
+            "at": _integer(seat["judged_ms"]) / 1000,
             **({"preferred": seat["preferred"]} if seat["preferred"] is not None else {}),
         }
     return shown
@@ -535,6 +535,15 @@ def _integers(row: RowMapping) -> dict[str, Any]:
 def _total(column: sa.Column[int]) -> sa.Function[float]:
     """Over the collections or keys asked for; as a float, since SQLite fails when the sum of integers has no room."""
     return sa.func.sum(sa.cast(column, sa.Float))
+
+
+def _loaded(text: Any, otherwise: Any) -> Any:
+    """JSON that we wrote, or whatever an operator made of it."""
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError):
+        return otherwise
+    return value if isinstance(value, type(otherwise)) else otherwise
 
 
 def _text(text: str) -> str:

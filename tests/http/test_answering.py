@@ -62,7 +62,7 @@ class Asked:
         async def receive() -> Message:
             return {"type": "http.disconnect"}
 
-        incoming = Incoming([{"type": "http.request", "body": body}], body, **{"whole": True, **more})
+        incoming = Incoming([{"type": "http.request", "body": body}], **{"whole": True, **more})
         scope = {
             "type": "http",
             "method": "POST",
