@@ -484,7 +484,7 @@ def test_every_model_is_listed_with_each_fact_and_who_says_it(caller: httpx.Clie
     assert set(MODELS) - {"by-name/*"} | {"by-name/gpt-4o-mini"} == set(listed)
     assert set(listed["plain"]) == {
         "alias", "role", "family", "chats", "context_window", "max_output", "tools", "vision", "input_cost_per_token",
-        "output_cost_per_token", "explore", "retired", "cooling_until", "sources",
+        "output_cost_per_token", "explore", "retired", "cooling_until", "sources", "lane",
     }  # fmt: skip
     assert said(listed["stated"], "context_window") == (32_768, "config")
     assert said(listed["stated"], "max_output") == (2048, "config")
