@@ -352,8 +352,9 @@ def _aliases(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """LiteLLM's other names for its models."""
     found: dict[str, Any] = {}
     for document in documents:
-        if isinstance(router := document.get("router_settings"), dict):
-            found.update(router.get("model_group_alias") or {})
+        router = document.get("router_settings")
+        if isinstance(router, dict) and isinstance(aliases := router.get("model_group_alias"), dict):
+            found.update(aliases)
     return found
 
 
@@ -363,7 +364,7 @@ def _model_names(documents: Sequence[Mapping[str, Any]]) -> frozenset[str] | Non
         general = document.get("general_settings")
         if isinstance(general, dict) and general.get("store_model_in_db"):
             return None
-    names = {entry.get("model_name") for entry in _model_list(documents)} | set(_aliases(documents))
+    names = [*(entry.get("model_name") for entry in _model_list(documents)), *_aliases(documents)]
     return frozenset(n for n in names if isinstance(n, str))
 
 
@@ -372,10 +373,11 @@ def panel_names(entries: Iterable[Mapping[str, Any]], aliases: Mapping[str, Any]
     names = {
         str(entry.get("model_name"))
         for entry in entries
-        if str((entry.get("litellm_params") or {}).get("model")).startswith(MODEL_PREFIX)
+        if isinstance(params := entry.get("litellm_params"), Mapping)
+        and str(params.get("model")).startswith(MODEL_PREFIX)
     }
     targets = {alias: to.get("model") if isinstance(to, Mapping) else to for alias, to in aliases.items()}
-    return frozenset(names | {str(alias) for alias, target in targets.items() if target in names})
+    return frozenset(names | {str(alias) for alias, target in targets.items() if str(target) in names})
 
 
 def _name_faults(block: Mapping[Any, Any]) -> list[str]:

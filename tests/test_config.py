@@ -536,10 +536,28 @@ def test_the_models_that_a_running_litellm_serves_are_asked_instead_of_the_file(
         load(file)
 
 
-@pytest.mark.parametrize("listed", [None, "gpt", [None], ["gpt"], [{"model_name": None}], [{}]])
+ODD_LISTS = [
+    None,
+    "gpt",
+    [None],
+    ["gpt"],
+    [{"model_name": None}],
+    [{"model_name": ["gpt"]}],
+    [{"model_name": "other", "litellm_params": "gpt"}],
+    [{}],
+]
+
+
+@pytest.mark.parametrize("listed", ODD_LISTS)
 def test_an_odd_model_list_is_one_without_models(tmp_path: Path, listed: object) -> None:
     with pytest.raises(ConfigError, match='LiteLLM has no model "gpt"'):
         load(write(tmp_path / "litellm.yaml", {"model_list": listed, "bench": core()}))
+
+
+@pytest.mark.parametrize("aliases", [None, "best", ["best"], {"best": ["gpt"]}, {"best": {"model": ["gpt"]}}])
+def test_odd_aliases_are_no_fault_of_ours(tmp_path: Path, aliases: object) -> None:
+    router = {"model_group_alias": aliases}
+    assert load(write(tmp_path / "litellm.yaml", litellm("gpt", router_settings=router, bench=core())))
 
 
 # What else the environment says

@@ -152,7 +152,7 @@ def test_a_verdict_is_recorded_once(http: httpx.Client, seats: list[Json]) -> No
     said = {"note": "right, 漢字 \u2028", "real": ["one", "two"], "false": ["three"], "by": "me"}
     before = line(http, "ok-a")
     reply = judge(http, call, True, **said)
-    assert reply == {"call": call, "recorded": True, "verdict": {"useful": True, **said}}
+    assert reply == {"call": call, "recorded": True, "alias": "ok-a", "verdict": {"useful": True, **said}}
     assert judge(http, call, True, **said)["recorded"] is False
     after = line(http, "ok-a")
     assert (after["useful"] - before["useful"], after["not_useful"] - before["not_useful"]) == (1, 0)

@@ -342,11 +342,6 @@ class TestMerged:
         assert "later-midfail2-a broke off" in text
         assert (data["partial"], data["merger"]["status"]) == (True, "error")
 
-    def test_half_a_merge_is_not_passed_off_as_one(self, http: httpx.Client) -> None:
-        text, data = whole(http, "breaking")
-        assert text.startswith("I am ok-d.\n\n---\n\nMerged by ok-d")
-        assert data["note"].startswith("later-midfail2-a (")
-
     @pytest.mark.parametrize("streamed", [False, True])
     def test_one_answer_is_not_merged_and_says_so(
         self, proxy: Proxy, server: Upstream, http: httpx.Client, *, streamed: bool

@@ -67,7 +67,7 @@ async def _nothing() -> Message:
 
 def denied(error: Exception) -> BenchError:
     """LiteLLM's refusal with its status; without a database some of its 401s have other names."""
-    error = _meant(error)
+    raised, error = error, _meant(error)
     if isinstance(error, ProxyException):
         status = _status(error.code)
         message, headers = str(error.message), error.headers or {}
@@ -79,6 +79,10 @@ def denied(error: Exception) -> BenchError:
     elif isinstance(error, HTTPException):
         status, headers = error.status_code, error.headers or {}
         message, kind = str(error.detail), "auth_error" if error.status_code in {401, 403} else "invalid_request_error"
+    elif error is not raised:
+        # LiteLLM was about to say this, in these words.
+        status, kind, headers = 401, "auth_error", {}
+        message = f"Authentication Error, {error}"
     else:
         log.error("LiteLLM could not tell who is asking: %s: %s", type(error).__name__, error)
         status, kind, headers = 401, "auth_error", {}

@@ -154,7 +154,7 @@ _SECRET = re.compile(
     r"\b(?:sk|pk|rk|bpk|gsk|hf|xai|nvapi|pplx|gh[a-z]|xox[a-z])[-_][-_*A-Za-z0-9]{8,}|"
     r"\b(?:AIza|AKIA|eyJ)[-_.*A-Za-z0-9]{8,}|(?i:\b(?:bearer|basic))\s+[^\s'\"]+"
 )
-_NAMED_KEY = re.compile(r"(?i)(\bapi[ _-]?key\b(?: provided)?\s*[:=]\s*)[^\s'\",;]+")
+_NAMED_KEY = re.compile(r"(?i)(\bapi[ _-]?key\b(?: provided)?\s*[:=]\s*)[^\s'\",;]*[^\s'\",;.]")
 """A key of no form that is known, by what stands before it."""
 
 _DATA = re.compile(

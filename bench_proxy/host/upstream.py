@@ -19,9 +19,9 @@ ROUTER_STEERING = frozenset(
         "additional_drop_params", "allowed_openai_params", "api_base", "api_key", "api_version", "base_url", "cache",
         "caching", "content_policy_fallbacks", "context_window_fallbacks", "default_fallbacks", "default_headers",
         "deployment_id", "disable_fallbacks", "drop_params", "extra_body", "extra_headers", "fallbacks",
-        "litellm_metadata", "max_fallbacks", "max_retries", "messages", "metadata", "model", "num_retries",
-        "organization", "original_function", "priority", "request_timeout", "specific_deployment", "stream",
-        "stream_options", "timeout",
+        "litellm_metadata", "max_fallbacks", "max_retries", "messages", "metadata", "model",
+        "model_group_retry_policy", "num_retries", "organization", "original_function", "priority", "request_timeout",
+        "specific_deployment", "stream", "stream_options", "timeout",
     }
 )  # fmt: skip
 """Fields that would steer LiteLLM instead of reaching the model; beside what LiteLLM itself calls its own."""

@@ -1,6 +1,8 @@
 """LiteLLM in the test's own process: without a look at the network, and with its own warnings left to it."""
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,8 @@ THEIRS = (
     "ignore::pydantic.warnings.PydanticDeprecationWarning",
     # Its worker for callbacks lives in the event loop that used it first, and is left there when that one ends.
     "ignore:Exception ignored in. <coroutine object LoggingWorker:pytest.PytestUnraisableExceptionWarning",
+    # The connections that it keeps for later calls, left to the garbage collector in the same way.
+    "ignore::ResourceWarning",
 )
 
 
@@ -38,3 +42,12 @@ def no_callbacks_left(quiet: None) -> Iterator[None]:
 
     yield
     litellm.logging_callback_manager._reset_all_callbacks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_connections_left(quiet: None) -> Iterator[None]:
+    """What LiteLLM keeps open between calls is not found by the tests of other modules."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -170,8 +170,9 @@ async def test_what_is_kept_goes_by_itself(one: Router) -> None:
 
 
 async def test_without_redis_each_process_keeps_its_own(
-    model_server: Upstream, caplog: pytest.LogCaptureFixture
+    model_server: Upstream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("redis.retry.sleep", lambda _seconds: None)  # a router that starts asks Redis again and again
     unreachable = router(model_server, redis_host="127.0.0.1", redis_port=free_port())
     shared, process = HostCooling(lambda: unreachable), Cooling(lambda: 1000.0)
     for _ in range(3):

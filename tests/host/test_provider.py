@@ -124,11 +124,10 @@ class Books(CustomLogger):
 
 
 @pytest.fixture
-def books() -> Iterator[Books]:
-    kept, before = Books(), litellm.callbacks
+def books() -> Books:
+    kept = Books()
     litellm.callbacks = [kept]
-    yield kept
-    litellm.callbacks = before
+    return kept
 
 
 async def settled(books: Books, count: int) -> list[tuple[str, str, float | None]]:

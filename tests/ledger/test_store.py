@@ -87,7 +87,10 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-async def test_a_database_that_cannot_be_opened_is_an_error_without_its_password(broken: str) -> None:
+async def test_a_database_that_cannot_be_opened_is_an_error_without_its_password(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some files are made before it is known that they are of no use
     with pytest.raises(LedgerUnavailable) as error:
         await SqlLedger.open(broken, lambda: "full")
     assert "secret" not in error.value.message
