@@ -297,7 +297,7 @@ def redis_port() -> Iterator[int | None]:
 
 def proxy_over(upstream: Upstream, redis_port: int | None) -> Proxy:
     shared = {"redis_host": "127.0.0.1", "redis_port": redis_port} if redis_port else {}
-    return Proxy(upstream.api_base, MODELS, bench=BENCH, router_settings={"cooldown_time": 7, **shared})
+    return Proxy(upstream.api_base, MODELS, bench=BENCH, router_settings={"cooldown_time": 4, **shared})
 
 
 @pytest.fixture(scope="module")
@@ -386,10 +386,10 @@ def test_a_seat_that_litellm_refuses_to_ask_says_so_and_when_it_will(caller: htt
     assert first.status_code == 502
     refused = ask(caller, "bench/lone")
     assert refused.status_code == 429
-    assert 1 <= int(refused.headers["retry-after"]) <= 7
+    assert 1 <= int(refused.headers["retry-after"]) <= 4
     error = refused.json()["bench"]["seats"][0]["error"]
     assert (error["status"], error["type"]) == (429, "cooling")
-    assert error["message"].startswith("not asked: LiteLLM lets this model rest for 7 s")
+    assert error["message"].startswith("not asked: LiteLLM lets this model rest for 4 s")
     assert len(upstream.calls("fail401-lone")) == 1
     # It was not asked, so that this is no second failure.
     assert cools(caller)["fail401-lone"] <= 30
@@ -399,7 +399,7 @@ def test_litellms_own_cooldown_is_shown(caller: httpx.Client) -> None:
     assert "fail404-own" not in cools(caller)
     assert ask(caller, "fail404-own").status_code == 404  # LiteLLM's own request, of which we hear nothing
     eventually(lambda: "fail404-own" in cools(caller))
-    assert cools(caller)["fail404-own"] <= 7
+    assert cools(caller)["fail404-own"] <= 4
     eventually(lambda: "fail404-own" not in cools(caller))
 
 

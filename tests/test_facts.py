@@ -216,23 +216,6 @@ async def ledger(file: Path) -> AsyncIterator[SqlLedger]:
     await opened.close()
 
 
-async def test_the_ledger_keeps_facts_and_lowers_windows_alone(ledger: SqlLedger) -> None:
-    gpt, qwen = ("gpt", "here"), ("qwen", "there")
-    assert await ledger.learned() == {}
-    await ledger.learn({gpt: Learned(8192), qwen: Learned(tools=True)})
-    await ledger.learn({gpt: Learned(16_384, vision=True), qwen: Learned(4096)})
-    assert await ledger.learned() == {gpt: Learned(8192, vision=True), qwen: Learned(4096, tools=True)}
-    await ledger.learn({gpt: Learned(4096)})
-    assert (await ledger.learned())[gpt] == Learned(4096, vision=True)
-
-
-async def test_two_processes_learn_into_one_ledger(file: Path, ledger: SqlLedger) -> None:
-    other = await SqlLedger.open(f"sqlite:///{file}", lambda: "full")
-    await other.learn({("gpt", "here"): Learned(4096)})
-    assert await ledger.learned() == {("gpt", "here"): Learned(4096)}
-    await other.close()
-
-
 ODD = [0, -1, 511, 2**62, 1.5, float("inf"), "text", "", b"\xff\x00", None, "NaN", "4096", True]
 AS_IT_STANDS = st.sampled_from(ODD) | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=20)
 

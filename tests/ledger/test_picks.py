@@ -4,12 +4,12 @@ import asyncio
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from bench_proxy.bench import Judged, Picked
 from bench_proxy.errors import InvalidRequest, NotFound
@@ -22,10 +22,8 @@ ALIASES = ("ann", "ben", "cat")
 OWNER, OTHER = "key-1", "key-2"
 
 
-@contextmanager
-def rows_of(file: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(file)) as database, database:
-        yield database
+async def rows(ledger: SqlLedger, query: str) -> list[tuple[Any, ...]]:
+    return await ledger._read(lambda connection: [tuple(row) for row in connection.execute(sa.text(query))])
 
 
 def panel_id(number: int) -> str:
@@ -39,18 +37,6 @@ def member(panel: str, number: int, alias: str, kind: SeatKind = "member", mask:
 def answer(seat: Seat, status: Any = "ok") -> Answer:
     error = SeatError(500, "server_error", f"{seat.alias} is down") if status == "error" else None
     return Answer(seat, status, 0.1, text=f"I am {seat.alias}." if status == "ok" else "", error=error)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "bench.db"
-
-
-@pytest.fixture
-async def ledger(file: Path) -> AsyncIterator[SqlLedger]:
-    opened = await SqlLedger.open(f"sqlite:///{file}", lambda: "full")
-    yield opened
-    await opened.close()
 
 
 async def panel(
@@ -114,25 +100,23 @@ async def test_the_winner_counts_over_how_many_it_was_preferred(ledger: SqlLedge
     assert (record["ann"].sums.useful, record["ann"].sums.not_useful, record["ann"].sums.not_preferred) == (0, 0, 1)
 
 
-async def test_the_same_pick_again_writes_nothing(ledger: SqlLedger, file: Path) -> None:
+async def test_the_same_pick_again_writes_nothing(ledger: SqlLedger) -> None:
     name = await panel(ledger)
     pick = Pick(name, f"{name}.member2", "short")
     assert (await ledger.pick(pick, OWNER)).recorded
     before = await lines(ledger)
     assert await ledger.pick(pick, OWNER) == Picked(False, "ben", {f"{name}.member1": "ann", f"{name}.member3": "cat"})
     assert await lines(ledger) == before
-    with rows_of(file) as database:
-        assert database.execute("SELECT panel, best, note FROM picks").fetchall() == [(name, pick.best, "short")]
+    assert await rows(ledger, "SELECT panel, best, note FROM picks") == [(name, pick.best, "short")]
 
 
-async def test_every_pick_stays_in_the_history(ledger: SqlLedger, file: Path) -> None:
+async def test_every_pick_stays_in_the_history(ledger: SqlLedger) -> None:
     name = await panel(ledger)
     for best in (f"{name}.member2", f"{name}.member3", None):
         await ledger.pick(Pick(name, best), OWNER)
-    with rows_of(file) as database:
-        rows = database.execute("SELECT best, over FROM picks ORDER BY id").fetchall()
-    assert [best for best, _ in rows] == [f"{name}.member2", f"{name}.member3", None]
-    assert rows[0][1] == f'["{name}.member1", "{name}.member3"]'
+    kept = await rows(ledger, "SELECT best, over FROM picks ORDER BY id")
+    assert [best for best, _ in kept] == [f"{name}.member2", f"{name}.member3", None]
+    assert kept[0][1] == f'["{name}.member1", "{name}.member3"]'
 
 
 async def test_only_answers_take_part(ledger: SqlLedger) -> None:
@@ -250,7 +234,7 @@ async def _names(ledger: SqlLedger, panel: str) -> list[str]:
     return [seat["alias"] for seat in shown["seats"]]
 
 
-async def test_sums_are_those_of_all_panels_after_anything_that_was_said(ledger: SqlLedger, file: Path) -> None:
+async def test_sums_are_those_of_all_panels_after_anything_that_was_said(ledger: SqlLedger) -> None:
     """Whatever was said in whatever order: the sums are what counting all rows anew gives."""
     source = random.Random(20261129)  # noqa: S311  the same sequence each time
     panels = [await panel(ledger, n, shape=source.choice(["code", "prose"])) for n in range(12)]
@@ -263,14 +247,13 @@ async def test_sums_are_those_of_all_panels_after_anything_that_was_said(ledger:
         else:
             said.append(ledger.judge(Verdict(call, source.choice([True, False, None])), OWNER))
     await asyncio.gather(*said)
-    with rows_of(file) as database:
-        rows = database.execute("SELECT panel, shape, alias, useful, preferred FROM seats").fetchall()
+    seats = await rows(ledger, "SELECT panel, shape, alias, useful, preferred FROM seats")
     wins: Counter[tuple[str, str, str]] = Counter()
     counts: Counter[tuple[str, str, str]] = Counter()
-    for name, shape, alias, useful, preferred in rows:
+    for name, shape, alias, useful, preferred in seats:
         beaten = [
             other
-            for of, _, other, o_useful, o_preferred in rows
+            for of, _, other, o_useful, o_preferred in seats
             if of == name and useful and (o_useful == 0 or (preferred and o_preferred == 0))
         ]
         wins.update((shape, alias, loser) for loser in beaten)
@@ -286,10 +269,12 @@ async def test_sums_are_those_of_all_panels_after_anything_that_was_said(ledger:
                 assert getattr(line.sums, name) == counts[line.sums.shape, line.sums.alias, name]
 
 
-async def test_odd_rows_give_a_valid_record(ledger: SqlLedger, file: Path) -> None:
+# SQLite keeps whatever it is given.
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_odd_rows_give_a_valid_record(ledger: SqlLedger, tmp_path: Path) -> None:
     name = await panel(ledger)
     await ledger.pick(Pick(name, f"{name}.member1"), OWNER)
-    with rows_of(file) as database:
+    with closing(sqlite3.connect(tmp_path / "bench.db")) as database, database:
         odd = [0, -5, 2**62, "many", None, 1e300, float("-inf")]
         for number, times in enumerate(odd):
             row = ("", "", "code", f"gone{number}", "ann", times)

@@ -673,6 +673,25 @@ async def test_a_choice_that_fails_reserves_nothing_and_fails_alone(ledger: SqlL
     assert isinstance(ends[1], ZeroDivisionError)
 
 
+# Facts
+
+
+async def test_the_ledger_keeps_facts_and_lowers_windows_alone(ledger: SqlLedger) -> None:
+    gpt, qwen = ("gpt", "here"), ("qwen", "there")
+    assert await ledger.learned() == {}
+    await ledger.learn({gpt: Learned(8192), qwen: Learned(tools=True)})
+    await ledger.learn({gpt: Learned(16_384, vision=True), qwen: Learned(4096)})
+    assert await ledger.learned() == {gpt: Learned(8192, vision=True), qwen: Learned(4096, tools=True)}
+    await ledger.learn({gpt: Learned(4096)})
+    assert (await ledger.learned())[gpt] == Learned(4096, vision=True)
+
+
+async def test_two_processes_learn_into_one_ledger(ledger: SqlLedger, open_ledger: Open) -> None:
+    other = await open_ledger()
+    await other.learn({("gpt", "here"): Learned(4096)})
+    assert await ledger.learned() == {("gpt", "here"): Learned(4096)}
+
+
 # Several processes, and odd rows
 
 
