@@ -2,4 +2,4 @@
 
 from bench_proxy.cli import main
 
-main()
+main(prog_name="bench-proxy")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench_proxy.catalog import Catalog, Model
-from bench_proxy.config import Config
+from bench_proxy.config import SERVED_MODES, Config
 from bench_proxy.cooling import Cooling
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NobodyCanSit, NotFound, Overloaded, PanelFailed
 from bench_proxy.facts import Facts, Learned, saw
@@ -34,9 +34,6 @@ RESERVE_SECONDS = 1.0
 
 RECORD_SECONDS = 20.0
 """How long an answer waits to be on the record before it goes out without."""
-
-SERVED_MODES = ("all", "merged", "choices")
-"""The reply modes that this version answers."""
 
 LEAST_TO_MERGE = 5.0
 """Seconds that a merger has also when the seats have used up the deadline: their answers are there."""
@@ -392,7 +389,8 @@ class Bench:
         """
         _refuse_unserved(brief)
         refuse(request)
-        allowed = await caller.allowed(brief.guests) if brief.guests else []
+        # Beside the guests all others, for the error that says which there are.
+        allowed = await caller.allowed({*brief.guests, *self.catalog.aliases}) if brief.guests else []
         numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)
         planned = plan(
             numbering,
@@ -558,7 +556,9 @@ def _refuse_unserved(brief: Brief) -> None:
     """Modes and options of the contract that this version does not answer are refused, never dropped."""
     if brief.reply not in SERVED_MODES:
         raise InvalidRequest(
-            f'reply mode "{brief.reply}" is not answered yet; ask bench/{brief.collection}:all', param="bench.reply"
+            f'reply mode "{brief.reply}" is not answered by this version; '
+            f"ask bench/{brief.collection}:all, or one model by its own name",
+            param="bench.reply",
         )
 
 

@@ -22,6 +22,8 @@ StreamMode = Literal["seats", "live"]
 Role = Literal["general", "code", "light", "vision"]
 
 REPLY_MODES: tuple[ReplyMode, ...] = get_args(ReplyMode)
+SERVED_MODES: tuple[ReplyMode, ...] = ("all", "merged", "choices")
+"""The reply modes that this version answers."""
 BUILT_IN_SHAPES: Mapping[str, tuple[Role, ...]] = {
     "general": ("general",),
     "design": ("general",),
@@ -286,8 +288,8 @@ def listed_models(litellm_file: Path) -> list[dict[str, Any]]:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?`, or nothing when no known name is near."""
-    match = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
-    originals = {k.lower(): k for k in known} if match else {}
+    originals = {one.lower(): one for one in known}
+    match = difflib.get_close_matches(name.lower(), originals, n=1, cutoff=0.6)
     return f'; did you mean "{originals[match[0]]}"?' if match else ""
 
 
@@ -313,6 +315,16 @@ def _read(file: Path) -> dict[str, Any]:
 def _block_of(document: dict[str, Any]) -> Any:
     """A file of its own may hold the block bare or under `bench:`."""
     return document["bench"] if set(document) == {"bench"} else document
+
+
+def without_collections(source: Source) -> str:
+    """Why a configuration that is sound has nothing in it: most likely the block stands where nobody looks."""
+    document = _read(source.litellm_file)
+    if "bench" not in document and "collections" in document:
+        return "is a bench block itself; give LiteLLM's file, which names it"
+    if source.block_file == source.litellm_file and "bench" not in document:
+        return f"bench: there is no such block{closest('bench', map(str, document))}"
+    return "collections: there is none"
 
 
 def _block_in(document: dict[str, Any], file: Path) -> tuple[Path, Any]:
@@ -416,6 +428,8 @@ def _fault(error: Any) -> str:
             )
         case "missing":
             return f"{path}: is required"
+        case "too_short":
+            return f"{path}: must not be empty"
         case "value_error":
             return f"{path}: {error['ctx']['error']}"
         case _:

@@ -47,6 +47,7 @@ def ask(
 def stream(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
     """Print the panel as it comes; returns its `bench` data. Raises ClickException when it is refused or fails."""
     data: dict[str, Any] = {}
+    texts: dict[int, str] = {}
     with http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
         if response.status_code != 200:
             response.read()
@@ -55,8 +56,16 @@ def stream(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
             if "error" in event:
                 raise click.ClickException(event["error"]["message"])
             for choice in event.get("choices", ()):
-                click.echo(choice["delta"].get("content") or "", nl=False)
+                text = choice["delta"].get("content") or ""
+                texts[choice["index"]] = texts.get(choice["index"], "") + text
+                if len(texts) == 1:
+                    click.echo(text, nl=False)
             data = event.get("bench", data)
+    # In mode `choices` every seat begins before any speaks, and then all speak at once: shown one after the other.
+    for index, seat in enumerate(data.get("seats", ()) if len(texts) > 1 else ()):
+        click.echo(
+            f"## {seat['alias']}\n\n`{seat['call']}`, {seat['status']}, {seat['seconds']:.1f} s\n\n{texts[index]}\n"
+        )
     return data
 
 

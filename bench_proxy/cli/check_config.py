@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bench_proxy.config import Config, environment, listed_models, load
+from bench_proxy.config import SERVED_MODES, Config, environment, listed_models, load, without_collections
 from bench_proxy.errors import ConfigError
 
 DEFAULT_FILE = Path("litellm_config.yaml")
@@ -25,12 +25,18 @@ def check_config(file: Path, lanes: bool) -> None:
     """List each fault of the bench block with its place in the file; exit 0 when there is none."""
     try:
         config, source = load(file, override=environment().bench_config)
+        if not config.collections:
+            raise ConfigError(str(source.block_file), [without_collections(source)])
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{source.block_file}: {len(config.collections)} collections, no fault")
     for name, collection in config.collections.items():
         explorers = config.explorers_of(name)
-        click.echo(f"  bench/{name}: {', '.join(collection.members)} + {explorers} explorers, {collection.reply}")
+        served = collection.reply in SERVED_MODES
+        unserved = "" if served else f", which this version does not answer: ask bench/{name}:all"
+        click.echo(
+            f"  bench/{name}: {', '.join(collection.members)} + {explorers} explorers, {collection.reply}{unserved}"
+        )
     if lanes:
         _show_lanes(file, config)
 

@@ -24,6 +24,8 @@ def reaching(command: F) -> F:
 
 def client(url: str, key: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if not url.lower().startswith(("http://", "https://")):
+        raise click.ClickException(f"{url} is not an address: it begins with http:// or https://")
     return httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT)
 
 
@@ -36,6 +38,10 @@ def refused(response: httpx.Response) -> click.ClickException:
     try:
         message = response.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
+        if "json" not in response.headers.get("content-type", ""):
+            return click.ClickException(
+                f"{response.status_code}: {response.url} did not answer as bench-proxy does; is it the right address?"
+            )
         message = response.text[:500]
     return click.ClickException(f"{response.status_code}: {message}")
 

@@ -1,6 +1,7 @@
 """`bench-proxy demo`: the whole round on offline models, from the first question to the first verdict."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ import httpx
 import bench_proxy
 from bench_proxy.cli.ask import stream
 from bench_proxy.cli.client import client, refused
+from bench_proxy.cli.serve import check_free
 
 STARTS_WITHIN = 120.0
 QUESTION = "Our nightly report takes forty minutes and users wait for it. How should I build a job queue?"
@@ -29,7 +31,11 @@ QUESTION = "Our nightly report takes forty minutes and users wait for it. How sh
 @click.option("--port", type=click.IntRange(1, 65_535), help="Default: 4000 with --keep, else any free one.")
 def demo(keep: bool, port: int | None) -> None:
     """Start a proxy with models that answer without a network, ask a panel, judge an answer, show the record."""
+    # A closed terminal ends what was started too.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(0))
     port = port or (4000 if keep else _free_port())
+    check_free("127.0.0.1", port)  # else whoever listens there would be asked, and judged
     url = f"http://127.0.0.1:{port}"
     with _served(port) as process, client(url, "") as http:
         click.secho("Asking bench/core: three members, two explorers\n", bold=True)
@@ -38,7 +44,7 @@ def demo(keep: bool, port: int | None) -> None:
         click.secho(f"\nSaying that {best['alias']} was useful\n", bold=True)
         _post(http, "/bench/verdict", {"call": best["call"], "useful": True, "note": "boring, and right"})
         click.echo(f"{best['call']}: useful\n")
-        click.secho("Asking once more: the explorers are others\n", bold=True)
+        click.secho("Asking once more: whoever was not seated for the longest time comes first\n", bold=True)
         again = _post(
             http, "/v1/chat/completions", {"model": "bench/core", "messages": [{"role": "user", "content": QUESTION}]}
         )
@@ -97,7 +103,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
             if httpx.get(f"http://127.0.0.1:{port}/bench/health/ready", timeout=2).status_code == 200:
                 return
         except httpx.HTTPError:
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     raise click.ClickException(f"the proxy did not answer within {STARTS_WITHIN:g} seconds:\n{_tail(log)}")
 
 
@@ -124,10 +131,11 @@ def _show_record(http: httpx.Client) -> None:
 
 
 def _say_what_to_try(url: str) -> None:
+    command = shlex.quote(sys.argv[0])  # as it was called: a checkout's is on no PATH
     click.secho(f"\nThe proxy goes on running at {url}. Try, in another terminal:\n", bold=True)
     click.echo(
-        f"""  bench-proxy ask core "How do I name things?" --url {url}
-  bench-proxy verdict <call id> --useful --url {url}
+        f"""  {command} ask core "How do I name things?" --url {url}
+  {command} verdict <call id> --useful --url {url}
   curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{{"model": "bench/pair", "messages": [{{"role": "user", "content": "Hello"}}]}}'
   curl {url}/v1/models

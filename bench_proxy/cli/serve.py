@@ -36,7 +36,7 @@ def serve(file: Path, port: int, host: str) -> None:
             f"{host} can be reached by others, and no master key is set. Set LITELLM_MASTER_KEY (or"
             " general_settings.master_key) to a long random key, or serve on 127.0.0.1."
         )
-    _check_free(host, port)
+    check_free(host, port)
     os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
     os.environ["CONFIG_FILE_PATH"] = str(file)
     # The extension is mounted whether or not the file names it as a callback.
@@ -58,7 +58,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _check_free(host: str, port: int) -> None:
+def check_free(host: str, port: int) -> None:
     """LiteLLM takes a random port when 4000 is taken; a client that was told 4000 would not find it."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

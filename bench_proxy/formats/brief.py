@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bench_proxy.config import MODEL_PREFIX, REPLY_MODES, Config, ReplyMode, StreamMode, closest
+from bench_proxy.config import MODEL_PREFIX, REPLY_MODES, SERVED_MODES, Config, ReplyMode, StreamMode, closest
 from bench_proxy.errors import InvalidRequest, UnknownModel
 from bench_proxy.formats.request import Brief
 
@@ -117,8 +117,8 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
             return name, mode
     suffix = suffix[:LONGEST_ECHO]
     raise InvalidRequest(
-        f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES) or "."} The modes are: '
-        f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {menu}",
+        f'unknown reply mode ":{suffix}"{closest(suffix, SERVED_MODES) or "."} The modes are: '
+        f"{', '.join(f':{mode}' for mode in SERVED_MODES)}. {menu}",
         param="model",
     )
 

@@ -85,6 +85,12 @@ KIND_OF_STATUS = {401: "authentication", 402: "permission", 403: "permission", 4
 VAGUE = frozenset({"bad_request", "connection", "server_error"})
 """Where LiteLLM puts what it has no class for: the message says more."""
 
+UNREACHABLE = re.compile(
+    r"Cannot connect to host|Connect call failed|All connection attempts failed|Connection (?:error|refused)",
+    re.IGNORECASE,
+)
+"""How LiteLLM's HTTP clients say that nobody listens; LiteLLM makes one a server's error, another a connection's."""
+
 LONGEST_MESSAGE = 500
 LONGEST_READ = 20_000
 LONGEST_RETRY_AFTER = 3600.0
@@ -100,6 +106,8 @@ def translate(error: BaseException) -> UpstreamError:
         return _cooling(error)
     if RouterErrors.no_deployments_available.value in message:
         kind = "rate_limit"
+    if kind in {"connection", "server_error"} and UNREACHABLE.search(message[:LONGEST_READ]):
+        return UpstreamError("connection", STATUS_OF["connection"], "the model's server cannot be reached")
     kind = _kind(kind, status, message)
     if status is None or kind in {"rate_limit", "timeout"} or (kind == "context_window" and status >= 500):
         status = STATUS_OF[kind]

@@ -126,6 +126,9 @@ MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading an answer ends in that does not have the form of one."""
 
 
+NO_KEY = "its key is not in the deployment"
+
+
 class NeedsRouter(Exception):
     """This very call asks for something that only the router lane does."""
 
@@ -397,7 +400,13 @@ def lanes_of(model_list: list[dict[str, Any]], forced: Mapping[str, str]) -> dic
     """The lane of each model of a configuration that is not running."""
     router = Router(model_list=model_list)
     lane = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), lambda: forced)
-    return {alias: lane.lane(alias) for alias in router.get_model_names() if "*" not in alias}
+    lanes = {alias: lane.lane(alias) for alias in router.get_model_names() if "*" not in alias}
+    for entry in model_list:
+        found = lanes.get(str(entry.get("model_name")), {})
+        variable = str(entry.get("litellm_params", {}).get("api_key")).partition("os.environ/")[2]
+        if found.get("lane_because") == NO_KEY and variable and not os.environ.get(variable):
+            found["lane_because"] = f"{variable} is not set here"
+    return lanes
 
 
 def _judge(router: Router | None, alias: str, forced: str) -> str:
@@ -449,7 +458,7 @@ def _needs(deployment: Mapping[str, Any], *, proven: bool) -> str:
         return f"LiteLLM calls {target.provider} by a way of its own"
     if target.provider == "azure" and not DATED_VERSION.fullmatch(str(params.get("api_version"))):
         return "its api_version is not a date"
-    return "" if params.get("api_key") or target.provider == "hosted_vllm" else "its key is not in the deployment"
+    return "" if params.get("api_key") or target.provider == "hosted_vllm" else NO_KEY
 
 
 def _target_of(deployment: Mapping[str, Any]) -> Target:

@@ -48,7 +48,8 @@ class RouterLane:
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
         chunks = await self._ask(call, stream=True)
         # Closed by name and not by the garbage collector: LiteLLM's generators crash Python 3.11 when dropped.
-        async with aclosing(_events(chunks, priced=self._priced(call.alias))) as events:
+        invented = _is_mocked(self._router(), chunks)
+        async with aclosing(_events(chunks, priced=self._priced(call.alias), invented=invented)) as events:
             try:
                 yield events
             finally:
@@ -109,8 +110,8 @@ def reply_of(response: Any, cost: float | None) -> Reply:
     )
 
 
-async def _events(chunks: Any, *, priced: bool) -> AsyncGenerator[Text | Reply, None]:
-    """LiteLLM's chunks in our words."""
+async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerator[Text | Reply, None]:
+    """LiteLLM's chunks in our words. One that it has `invented` itself has no end of its own, and is never cut."""
     finish_reason: str | None = None
     usage: Any = None
     reasoned = False
@@ -124,7 +125,7 @@ async def _events(chunks: Any, *, priced: bool) -> AsyncGenerator[Text | Reply, 
                     yield Text(text)
     except Exception as error:
         raise translate(error) from error
-    if finish_reason is None or not _was_ended(chunks):
+    if finish_reason is None or not (invented or _was_ended(chunks)):
         raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
     yield Reply(
         text="",
@@ -142,6 +143,13 @@ def _was_ended(chunks: Any) -> bool:
     """
     own = getattr(chunks, "chunks", None)
     return not isinstance(own, list) or any(choice.finish_reason for chunk in own for choice in chunk.choices)
+
+
+def _is_mocked(router: Router | None, chunks: Any) -> bool:
+    """Whether LiteLLM answers by itself, from the deployment's `mock_response`."""
+    id = (getattr(chunks, "_hidden_params", None) or {}).get("model_id")
+    deployment = router.get_deployment(model_id=id) if router is not None and id else None
+    return deployment is not None and getattr(deployment.litellm_params, "mock_response", None) is not None
 
 
 async def _close(chunks: Any) -> None:

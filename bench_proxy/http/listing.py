@@ -9,8 +9,9 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from bench_proxy.bench import SERVED_MODES, Bench
+from bench_proxy.bench import Bench
 from bench_proxy.catalog import together
+from bench_proxy.config import SERVED_MODES
 from bench_proxy.errors import BenchError, UnknownModel
 from bench_proxy.formats.brief import collection_of
 from bench_proxy.formats.chat import ChatFormat

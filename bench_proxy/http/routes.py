@@ -1,6 +1,5 @@
 """The routes under /bench: verdicts, the record, what was asked, what can be called."""
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -81,8 +80,6 @@ class GivenCalls(Given):
     calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
-log = logging.getLogger("bench_proxy")
-
 Lane = Callable[[str], dict[str, str]]
 """Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
 
@@ -95,7 +92,6 @@ def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane = l
     app.add_exception_handler(BenchError, _bench_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unforeseen)
     app.add_exception_handler(Exception, _internal_error)
     return app
 
@@ -259,13 +255,9 @@ async def _bench_error(_request: Request, error: Any) -> JSONResponse:
     return JSONResponse(body, status_code=error.status, headers=headers)
 
 
-async def _unforeseen(request: Request, error: Any) -> JSONResponse:
-    log.error("a request to %s failed inside bench-proxy", request.url.path, exc_info=error)
-    return await _bench_error(request, BenchError("internal error in bench-proxy; its log says more"))
-
-
 async def _validation_error(request: Request, error: Any) -> JSONResponse:
-    first = error.errors()[0]
+    # What is not known explains best what is missing.
+    first = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     if isinstance(error.body, bytes):  # FastAPI parses only what is said to be JSON
         kind = request.headers.get("content-type", "")[:100]
         return await _bench_error(request, WrongContentType(f'Content-Type is "{kind}"; send application/json'))

@@ -5,7 +5,10 @@ import re
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.request import ChatRequest, Json
 
-USE_ROUTE = "A panel asks several models side by side and runs no tools; ask one of them with the model suffix :route."
+USE_ROUTE = (
+    "A panel asks several models side by side and runs no tools; send this request to one model by its own name."
+    " The model suffix :route, which picks one, is not answered by this version."
+)
 INLINE_IMAGE = re.compile(r"^data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_proxy.catalog import Catalog, Model, fits, sees
-from bench_proxy.config import MODEL_PREFIX, Config
+from bench_proxy.config import MODEL_PREFIX, Config, closest
 from bench_proxy.errors import InvalidRequest, NobodyCanSit, PromptTooLarge
+from bench_proxy.formats.brief import LONGEST_ECHO
 from bench_proxy.formats.request import Brief
 from bench_proxy.ids import call_id
 from bench_proxy.panel.seats import Seat, SeatKind, Skipped
@@ -199,7 +200,8 @@ def _check_guests(guests: Iterable[str], catalog: Catalog, allowed: Collection[s
     for alias in guests:
         if alias not in allowed or alias.startswith(MODEL_PREFIX):
             raise InvalidRequest(
-                f'"{alias}" in "with" is not a model that this key can call. '
+                f'"{alias[:LONGEST_ECHO]}" in "with" is not a model that this key can call'
+                f"{closest(alias[:LONGEST_ECHO], allowed) or '.'} "
                 f"Models: {', '.join(sorted(catalog.aliases & set(allowed))) or 'see GET /v1/models'}.",
                 param="bench.with",
             )

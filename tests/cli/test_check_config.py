@@ -66,8 +66,25 @@ def test_a_good_configuration_is_shown_with_what_each_collection_is() -> None:
     assert result.stdout.splitlines() == [
         "litellm_config.yaml: 2 collections, no fault",
         "  bench/core: gpt, claude + 2 explorers, all",
-        "  bench/agents: gpt + 0 explorers, route",
+        "  bench/agents: gpt + 0 explorers, route, which this version does not answer: ask bench/agents:all",
     ]
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"model_list": MODELS}, "bench: there is no such block"),
+        ({"model_list": MODELS, "bnech": bench(core={"members": ["gpt"]})}, 'no such block; did you mean "bnech"?'),
+        ({"litellm_settings": {"bench": bench(core={"members": ["gpt"]})}}, "bench: there is no such block"),
+        (bench(core={"members": ["gpt"]}), "is a bench block itself; give LiteLLM's file"),
+        ({"model_list": MODELS, "bench": {}}, "collections: there is none"),
+    ],
+)
+def test_a_configuration_with_nothing_in_it_is_no_sound_one(document: object, told: str) -> None:
+    write("litellm_config.yaml", document)
+    result = check()
+    assert result.exit_code == 1
+    assert told in result.stderr
 
 
 def test_the_file_that_the_block_stands_in_is_named() -> None:

@@ -220,3 +220,45 @@ def test_the_demo_shows_the_whole_round_and_ends_well(tmp_path: Path) -> None:
     assert ".member1: useful" in text
     assert re.search(r"careful-owl +\w+ +2 +2 +0 +1 +1\n", text)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_is_not_set_here_is_named(tmp_path: Path) -> None:
+    params = {"model": "openai/gpt", "api_key": "os.environ/A_KEY"}
+    document = {
+        "model_list": [{"model_name": "gpt", "litellm_params": params}],
+        "bench": {"collections": {"core": {"members": ["gpt"]}}},
+    }
+    (tmp_path / "litellm_config.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    told = succeeded(run(tmp_path, "check-config", "--lanes"))
+    assert "gpt: router lane (A_KEY is not set here)" in told
+    told = succeeded(run(tmp_path, "check-config", "--lanes", A_KEY="sk-1"))
+    assert "gpt: lean lane\n" in told
+
+
+def test_the_demo_asks_nobody_elses_proxy(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        message = failed(run(tmp_path, "demo", "--keep", "--port", str(taken.getsockname()[1])))
+    assert "cannot be used" in message
+
+
+def test_a_demo_that_is_kept_streams_in_every_mode_and_ends_with_its_terminal(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "bench_proxy", "demo", "--keep", "--port", str(port)]
+    env = environment(tmp_path, TMPDIR=str(tmp_path), BENCH_URL=f"http://127.0.0.1:{port}")
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as kept:
+        try:
+            assert kept.stdout is not None
+            assert any("Ctrl-C stops it" in line for line in kept.stdout)
+            for name in ("core:choices", "core:merged"):
+                text = succeeded(run(tmp_path, "ask", name, "How?", BENCH_URL=env["BENCH_URL"]))
+                assert "careful-owl" in text
+                assert CALL.search(text)
+                assert "bad_response" not in text
+        finally:
+            kept.send_signal(signal.SIGHUP)
+        assert kept.wait(60) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{env['BENCH_URL']}/bench/health/live")
+    assert list(tmp_path.iterdir()) == []

@@ -287,6 +287,23 @@ def test_a_message_has_a_longest_length() -> None:
     assert (len(kept), kept[-1]) == (LONGEST_MESSAGE, "…")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.InternalServerError(
+            "InternalServerError: Hosted_vllmException - Cannot connect to host 127.0.0.1:8000 ssl:<ssl.SSLContext>",
+            "hosted_vllm",
+            "m",
+        ),
+        exceptions.InternalServerError("InternalServerError: OpenAIException - Connection error.", "openai", "m"),
+        exceptions.APIConnectionError("Connection error: ClientConnectorError", "openai", "m"),
+    ],
+)
+def test_a_server_that_nobody_answers_at_is_unreachable(error: Exception) -> None:
+    told = translate(error)
+    assert (told.kind, told.status, told.message) == ("connection", 502, "the model's server cannot be reached")
+
+
 def test_a_translated_error_is_scrubbed() -> None:
     error = exceptions.AuthenticationError(
         "AuthenticationError: OpenAIException - Incorrect API key provided: sk-1234567890abcdef. See https://x.org/keys",
