@@ -1,6 +1,7 @@
-"""What a format must be able to do. Adding one is a module and a row in `FORMATS` of `http/gate.py`."""
+"""What a format must be able to do. Adding one is a module and a row in `formats/places.py`."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,10 +33,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How the reply should come."""
+    """How the reply should come.
+
+    `alternatives`: whether it can hold several answers side by side, which mode `choices` needs. `ready` is the
+    whole reply to a request that asks no model anything, as Ollama's clients send to load one.
+    """
 
     stream: bool
     include_usage: bool = False
+    alternatives: bool = True
+    ready: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,34 @@ class Alternative:
 
     text: str
     finish_reason: str = "stop"
+
+
+class Stream(Protocol):
+    """One streamed reply while it is written. Alternatives begin in the order of their indices."""
+
+    def begin(self, index: int = 0) -> bytes:
+        """Begin the reply with its first alternative, or another one of them; called once for each, in order."""
+        ...
+
+    def text(self, text: str, index: int = 0) -> bytes:
+        """A piece of the alternative `index`."""
+        ...
+
+    def done(self, index: int = 0) -> bytes:
+        """Nothing more comes of this alternative. Not called for a reply that has only one."""
+        ...
+
+    def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        """The last events, the format's own terminal one included; one reason an alternative. `data` is `bench`."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """Bytes that real clients of the format take as a sign of life and nothing else."""
+        ...
+
+    def error(self, error: BenchError) -> bytes:
+        """The error after a 200, so that a client raises and does not hang; ends the stream."""
+        ...
 
 
 class Format(Protocol):
@@ -56,29 +91,76 @@ class Format(Protocol):
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes: ...
 
-    def begin(self, envelope: Envelope, index: int = 0) -> bytes:
-        """Begin the reply with its first alternative, or another one of them; called once for each, in order."""
-        ...
-
-    def text(self, envelope: Envelope, text: str, index: int = 0) -> bytes:
-        """A piece of the alternative `index`."""
-        ...
-
-    def end(self, envelope: Envelope, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
-        """The last events, the format's own terminal one included; one reason an alternative. `data` is `bench`."""
-        ...
-
-    def keep_alive(self, envelope: Envelope) -> bytes:
-        """Bytes that real clients of the format take as a sign of life and nothing else."""
-        ...
+    def stream(self, envelope: Envelope) -> Stream: ...
 
     def error(self, error: BenchError) -> bytes:
         """The body of a reply that is an error."""
         ...
 
-    def error_event(self, envelope: Envelope, error: BenchError) -> bytes:
-        """The error after a 200, so that a client raises and does not hang; ends the stream."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the address of a request says: its format, and what the body does not.
+
+    `model` is the model that the address names. `count` writes a token count, where that is what is asked for.
+    `host_path` is a path that LiteLLM knows, where it does not know this one: it decides by the path what a key may do.
+    """
+
+    format: Format
+    model: str | None = None
+    count: Callable[[int], bytes] | None = None
+    host_path: str | None = None
+
+
+class InTurn(ABC):
+    """The alternatives of a format whose clients take them one after the other, whatever order their text comes in.
+
+    The first one that is not done streams; the others wait in memory. Answers have a longest length, so this has too.
+    """
+
+    def __init__(self) -> None:
+        self._current = 0
+        self._held: list[list[str]] = []
+        self._done: set[int] = set()
+
+    @abstractmethod
+    def _open(self, index: int) -> bytes: ...
+
+    @abstractmethod
+    def _piece(self, text: str, index: int) -> bytes: ...
+
+    @abstractmethod
+    def _close(self, index: int) -> bytes: ...
+
+    def begin(self, index: int = 0) -> bytes:
+        self._held.append([])
+        return self._open(index) if index == self._current else b""
+
+    def text(self, text: str, index: int = 0) -> bytes:
+        if index == self._current:
+            return self._piece(text, index)
+        self._held[index].append(text)
+        return b""
+
+    def done(self, index: int = 0) -> bytes:
+        self._done.add(index)
+        return self._go_on()
+
+    def _finish(self) -> bytes:
+        """What is left of all alternatives that have begun."""
+        self._done.update(range(len(self._held)))
+        return self._go_on()
+
+    def _go_on(self) -> bytes:
+        written: list[bytes] = []
+        while self._current in self._done and self._current < len(self._held):
+            written.append(self._close(self._current))
+            self._current += 1
+            if self._current < len(self._held):
+                written.append(self._open(self._current))
+                written += [self._piece(text, self._current) for text in self._held[self._current]]
+                self._held[self._current] = []
+        return b"".join(written)
 
 
 _LINE_SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))

@@ -119,58 +119,67 @@ class ChatFormat:
                 "created": envelope.created,
                 "model": envelope.model,
                 "choices": choices,
-                "usage": _usage(usage),
+                "usage": usage_of(usage),
                 "bench": data,
             }
         )
 
-    def begin(self, envelope: Envelope, index: int = 0) -> bytes:
-        # OpenAI's own SDK puts together only choices that begin in the order of their indices.
-        return _chunk(envelope, {"role": "assistant", "content": ""}, index)
-
-    def text(self, envelope: Envelope, text: str, index: int = 0) -> bytes:
-        return _chunk(envelope, {"content": text}, index)
-
-    def end(self, envelope: Envelope, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
-        *others, last_reason = finish_reasons
-        last = b"".join(_chunk(envelope, {}, i, finish_reason=reason) for i, reason in enumerate(others))
-        last += _chunk(envelope, {}, len(others), finish_reason=last_reason, bench=data)
-        # A chunk without choices breaks naive readers, so that it comes only when usage was asked for.
-        counted = _event({**_base(envelope), "choices": [], "usage": _usage(usage)}) if envelope.include_usage else b""
-        return last + counted + DONE
-
-    def keep_alive(self, envelope: Envelope) -> bytes:
-        return b": keep-alive\n\n"
+    def stream(self, envelope: Envelope) -> "ChatStream":
+        return ChatStream(envelope)
 
     def error(self, error: BenchError) -> bytes:
         return dumps(_error(error))
 
-    def error_event(self, envelope: Envelope, error: BenchError) -> bytes:
-        return _event(_error(error)) + DONE
+
+class ChatStream:
+    def __init__(self, envelope: Envelope) -> None:
+        self._base = {
+            "id": f"chatcmpl-{envelope.id}",
+            "object": "chat.completion.chunk",
+            "created": envelope.created,
+            "model": envelope.model,
+        }
+        self._include_usage = envelope.include_usage
+
+    def begin(self, index: int = 0) -> bytes:
+        # OpenAI's own SDK puts together only choices that begin in the order of their indices.
+        return self._chunk({"role": "assistant", "content": ""}, index)
+
+    def text(self, text: str, index: int = 0) -> bytes:
+        return self._chunk({"content": text}, index)
+
+    def done(self, index: int = 0) -> bytes:
+        return b""
+
+    def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        *others, last_reason = finish_reasons
+        last = b"".join(self._chunk({}, i, finish_reason=reason) for i, reason in enumerate(others))
+        last += self._chunk({}, len(others), finish_reason=last_reason, bench=data)
+        # A chunk without choices breaks naive readers, so that it comes only when usage was asked for.
+        counted = event({**self._base, "choices": [], "usage": usage_of(usage)}) if self._include_usage else b""
+        return last + counted + DONE
+
+    def keep_alive(self) -> bytes:
+        return COMMENT
+
+    def error(self, error: BenchError) -> bytes:
+        return event(_error(error)) + DONE
+
+    def _chunk(self, delta: Data, index: int = 0, finish_reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return event({**self._base, "choices": [choice], **more})
 
 
 DONE = b"data: [DONE]\n\n"
+COMMENT = b": keep-alive\n\n"
 
 
-def _base(envelope: Envelope) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{envelope.id}",
-        "object": "chat.completion.chunk",
-        "created": envelope.created,
-        "model": envelope.model,
-    }
-
-
-def _chunk(envelope: Envelope, delta: Data, index: int = 0, finish_reason: str | None = None, **more: Any) -> bytes:
-    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-    return _event({**_base(envelope), "choices": [choice], **more})
-
-
-def _event(value: object) -> bytes:
+def event(value: object) -> bytes:
+    """A server-sent event without a name."""
     return b"data: " + dumps(value) + b"\n\n"
 
 
-def _usage(usage: Usage) -> dict[str, int]:
+def usage_of(usage: Usage) -> dict[str, int]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

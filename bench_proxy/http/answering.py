@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,12 +17,13 @@ from starlette.types import Receive, Scope, Send
 from bench_proxy.bench import Bench, Caller, Panel, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
-from bench_proxy.formats.base import Envelope, Format, Usage
+from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
 from bench_proxy.http.body import MOST_CONTAINERS, Incoming, top_level_model
 from bench_proxy.panel import voices
 from bench_proxy.panel.seats import Report, Seating
+from bench_proxy.size import size
 
 log = logging.getLogger("bench_proxy")
 
@@ -45,23 +47,26 @@ class Answering:
         self._bench = bench
         self._authenticate = authenticate
 
-    async def answer(self, format: Format, incoming: Incoming, scope: Scope, receive: Receive, send: Send) -> bool:
+    async def answer(self, place: Place, incoming: Incoming, scope: Scope, receive: Receive, send: Send) -> bool:
         body, model = await _parse(incoming)
+        if place.model is not None:
+            model = place.model
+            body = None if body is None else {**body, "model": model}
         if not is_bench_model(model):
             return False
         response = Response(send)
         try:
-            await self._panel(format, body, Headers(scope=scope), scope, receive, response, incoming)
+            await self._panel(place, body, Headers(scope=scope), scope, receive, response, incoming)
         except BenchError as error:
-            await send_error(response, format, error)
+            await send_error(response, place.format, error)
         except Exception:
             log.exception("a bench request failed inside bench-proxy")
-            await send_error(response, format, BenchError("internal error in bench-proxy; its log says more"))
+            await send_error(response, place.format, BenchError("internal error in bench-proxy; its log says more"))
         return True
 
     async def _panel(
         self,
-        format: Format,
+        place: Place,
         body: dict[str, Any] | None,
         headers: Headers,
         scope: Scope,
@@ -69,12 +74,13 @@ class Answering:
         response: "Response",
         incoming: Incoming,
     ) -> None:
-        bench = self._bench()
+        bench, format = self._bench(), place.format
         config = bench.config
         _check_transport(incoming, headers, config)
         if body is not None:
             _check_depth(body)
-        caller = await self._authenticate(scope, incoming.replay(receive), _asked_of_litellm(body))
+        known = {**scope, "path": place.host_path} if place.host_path else scope
+        caller = await self._authenticate(known, incoming.replay(receive), _asked_of_litellm(body))
         if body is None:
             raise InvalidRequest("the body is not JSON, or not UTF-8; send one JSON object")
         request, wish = format.read(body)
@@ -82,6 +88,12 @@ class Answering:
         complete = is_complete(body["model"], config)
         names = list(config.collections) if complete else await _allowed(caller, config)
         brief = read_brief(body, headers, config, names, stream=wish.stream, include_usage=wish.include_usage)
+        if brief.reply == "choices" and not wish.alternatives:
+            brief = replace(brief, reply="all")
+        ready = place.count(size(request.messages, request.settings).tokens) if place.count else wish.ready
+        if ready is not None:
+            await response.whole(200, format.content_type, ready, [])
+            return
         panel = await bench.ask(brief, request, caller, config)
         reply = _Reply(format, panel, brief, config, _verdict_url(config, scope, headers), response)
         await _serve(bench, panel, reply, receive, cancel=_cancels(config, brief))
@@ -92,7 +104,7 @@ class Response:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.streaming: Envelope | None = None
+        self.streaming: Stream | None = None
         self.ended = False
 
     async def whole(self, status: int, content_type: str, body: bytes, headers: RawHeaders) -> None:
@@ -102,11 +114,11 @@ class Response:
         self.ended = True
         await self._send({"type": "http.response.body", "body": body})
 
-    async def begin(self, envelope: Envelope, content_type: str, headers: RawHeaders) -> None:
+    async def begin(self, stream: Stream, content_type: str, headers: RawHeaders) -> None:
         kind = (b"content-type", content_type.encode())
         head = [kind, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), *headers]
         await self._send({"type": "http.response.start", "status": 200, "headers": head})
-        self.streaming = envelope
+        self.streaming = stream
 
     async def piece(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
@@ -130,6 +142,7 @@ class _Reply:
         self._verdict_url = verdict_url
         self._response = response
         self._envelope = Envelope(panel.id, brief.model, int(time.time()), brief.include_usage)
+        self._stream = format.stream(self._envelope)
         self._begun = 0
 
     async def write(self) -> None:
@@ -151,7 +164,7 @@ class _Reply:
         await asyncio.wait([self._panel.seating], timeout=SEATED_WITHIN)
         seating = self._panel.seating.result() if self._panel.seating.done() else None
         headers = _headers(self._brief, seating, None, self._panel.id)
-        await self._response.begin(self._envelope, self._format.stream_content_type, headers)
+        await self._response.begin(self._stream, self._format.stream_content_type, headers)
         events = self._events()
         pending: asyncio.Future[bytes] | None = None
         try:
@@ -159,7 +172,7 @@ class _Reply:
                 pending = pending or asyncio.ensure_future(anext(events))
                 await asyncio.wait([pending], timeout=self._keep_alive)
                 if not pending.done():
-                    await self._response.piece(self._format.keep_alive(self._envelope))
+                    await self._response.piece(self._stream.keep_alive())
                     continue
                 done, pending = pending, None
                 await self._response.piece(done.result())
@@ -172,7 +185,6 @@ class _Reply:
             await events.aclose()
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
-        format, envelope = self._format, self._envelope
         voice = voices.voice(self._brief, self._stream_mode, self._verdict_url)
         yield self._written([voices.Delta("")])
         # Shielded: a reply that is broken off must not take the panel's own futures with it.
@@ -187,22 +199,24 @@ class _Reply:
         try:
             check_answered(report, self._brief, data)
         except BenchError as error:
-            yield format.error_event(envelope, error)
+            yield self._stream.error(error)
             return
         if closing := self._written(voice.closing(report)):
             yield closing
         reasons = voices.finishes(report) if self._brief.reply == "choices" else ["stop"]
-        yield format.end(envelope, reasons, _usage(report), data)
+        yield self._stream.end(reasons, _usage(report), data)
 
     def _written(self, deltas: Sequence[voices.Delta]) -> bytes:
         """The deltas in the format, with the beginning of each alternative that has none yet."""
         pieces: list[bytes] = []
         for delta in deltas:
             while self._begun <= delta.index:
-                pieces.append(self._format.begin(self._envelope, self._begun))
+                pieces.append(self._stream.begin(self._begun))
                 self._begun += 1
             if delta.text:
-                pieces.append(self._format.text(self._envelope, delta.text, delta.index))
+                pieces.append(self._stream.text(delta.text, delta.index))
+            if delta.done:
+                pieces.append(self._stream.done(delta.index))
         return b"".join(pieces)
 
 
@@ -343,7 +357,7 @@ async def send_error(response: Response, format: Format, error: BenchError, head
     if response.ended:
         return
     if response.streaming is not None:
-        await response.piece(format.error_event(response.streaming, error))
+        await response.piece(response.streaming.error(error))
         await response.end()
         return
     more = list(headers)

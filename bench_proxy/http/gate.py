@@ -1,7 +1,7 @@
 """The first route of LiteLLM's app: takes what is for `bench/`, gives everything else on untouched."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.routing import BaseRoute, Match
@@ -9,18 +9,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BodyTooLarge
-from bench_proxy.formats.base import Format
+from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.places import place
 from bench_proxy.http import body as bodies
 from bench_proxy.http.answering import Answering, Response, send_error
 from bench_proxy.http.listing import Listing
 
 log = logging.getLogger("bench_proxy")
 
-FORMATS: Mapping[str, Format] = {
-    "/v1/chat/completions": ChatFormat(),
-    "/chat/completions": ChatFormat(),
-}
 LISTS = ("/v1/models", "/models")
 MOST_OWN_BYTES = 4 * 1024 * 1024
 PASSED = "bench_proxy.passed"
@@ -59,7 +56,7 @@ class Gate(BaseRoute):
             return Match.NONE, {}
         path = _path(scope)
         ours = (
-            (path in FORMATS and scope["method"] == "POST")
+            (scope["method"] == "POST" and place(path) is not None)
             or path == "/bench"
             or path.startswith("/bench/")
             or (scope["method"] == "GET" and _listed(path) is not None)
@@ -74,8 +71,8 @@ class Gate(BaseRoute):
         elif (name := _listed(path)) is not None and scope["method"] == "GET":
             await self._ready()
             await self._listing(name, scope, receive, send, self._pass_on)
-        else:
-            await self._chat(FORMATS[path], scope, receive, send)
+        elif (asked := place(path)) is not None:
+            await self._asked(asked, scope, receive, send)
 
     async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] in {"POST", "PUT", "PATCH", "DELETE"}:
@@ -90,11 +87,11 @@ class Gate(BaseRoute):
         except Exception:  # its client has been answered
             log.exception("a request below /bench failed inside bench-proxy")
 
-    async def _chat(self, format: Format, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _asked(self, place: Place, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = await bodies.read(receive, self._most_bytes())
-        if incoming.may_be_ours() and not incoming.hung_up:
+        if (place.model is not None or incoming.may_be_ours()) and not incoming.hung_up:
             await self._ready()
-            if await self._answering.answer(format, incoming, scope, receive, send):
+            if await self._answering.answer(place, incoming, scope, receive, send):
                 return
         await self._pass_on(scope, incoming.replay(receive), send)
 

@@ -13,10 +13,11 @@ from bench_proxy.panel.seats import Answer, Piece, Report, Seat, Seating
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text for one alternative of the reply; without any, that the alternative is there."""
+    """Text for one alternative of the reply; without any, that the alternative is there. `done`: it is the last."""
 
     text: str
     index: int = 0
+    done: bool = False
 
 
 class Voice(Protocol):
@@ -147,7 +148,7 @@ class Choices:
         remark = choice_remark(event)
         # A seat that was not streamed, or said nothing before, has its text here.
         unsaid = "" if index in self._spoken else event.text
-        return [Delta(unsaid + remark, index)] if unsaid or remark else []
+        return [Delta(unsaid + remark, index, done=True)]
 
     def closing(self, report: Report) -> list[Delta]:
         return []

@@ -303,10 +303,10 @@ DONE = b"data: [DONE]\n\n"
 def stream(envelope: Envelope) -> bytes:
     return b"".join(
         [
-            CHAT.begin(envelope),
-            CHAT.text(envelope, "# Hello\n"),
-            CHAT.keep_alive(envelope),
-            CHAT.end(envelope, ["stop"], USAGE, {"panel": PANEL}),
+            (written := CHAT.stream(envelope)).begin(),
+            written.text("# Hello\n"),
+            written.keep_alive(),
+            written.end(["stop"], USAGE, {"panel": PANEL}),
         ]
     )
 
@@ -326,7 +326,7 @@ def test_without_usage_asked_for_no_chunk_has_empty_choices() -> None:
 def test_a_reply_repeats_the_model_as_it_was_asked_for() -> None:
     asked = Envelope(PANEL, "BENCH/core:latest", 1)
     assert json.loads(CHAT.whole(asked, [Alternative("")], USAGE, {}))["model"] == "BENCH/core:latest"
-    assert json.loads(CHAT.text(asked, "x").removeprefix(b"data: "))["model"] == "BENCH/core:latest"
+    assert json.loads(CHAT.stream(asked).text("x").removeprefix(b"data: "))["model"] == "BENCH/core:latest"
 
 
 def test_an_error_has_openais_shape() -> None:
@@ -347,7 +347,7 @@ def test_an_error_of_a_panel_carries_its_data() -> None:
 
 def test_an_error_in_a_stream_is_an_event_that_ends_it() -> None:
     error = InvalidRequest("n is 3", param="n")
-    assert CHAT.error_event(ENVELOPE, error) == (
+    assert CHAT.stream(ENVELOPE).error(error) == (
         b'data: {"error":{"message":"n is 3","type":"invalid_request_error","param":"n","code":null}}\n\n' + DONE
     )
 
@@ -356,7 +356,7 @@ SEPARATORS = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c\x1d\x1e\r\n e"
 
 
 def test_characters_at_which_clients_wrongly_end_a_line_are_escaped() -> None:
-    chunk = CHAT.text(ENVELOPE, SEPARATORS)
+    chunk = CHAT.stream(ENVELOPE).text(SEPARATORS)
     assert rb"a\u2028b\u2029c\u0085d" in chunk
     assert len(chunk.decode().splitlines()) == 2
     whole = CHAT.whole(ENVELOPE, [Alternative(SEPARATORS)], USAGE, {"note": SEPARATORS})
@@ -369,7 +369,7 @@ TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(SEPARATORS + '\N{G
 
 @given(TEXT)
 def test_no_text_is_changed_and_none_breaks_a_line(text: str) -> None:
-    chunk = CHAT.text(ENVELOPE, text)
+    chunk = CHAT.stream(ENVELOPE).text(text)
     (line, empty) = chunk.decode().splitlines()
     assert (line[:6], empty) == ("data: ", "")
     assert json.loads(line[6:])["choices"][0]["delta"]["content"] == text

@@ -11,7 +11,7 @@ from bench_proxy.bench import Bench, Caller
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config
 from bench_proxy.errors import Denied
-from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.places import place
 from bench_proxy.http.answering import Answering
 from bench_proxy.http.body import Incoming
 from tests.doubles import Models, Undecided
@@ -69,7 +69,9 @@ class Asked:
             "path": "/v1/chat/completions",
             "headers": [(b"content-type", kind.encode())],
         }
-        ours = await self._answering.answer(ChatFormat(), incoming, scope, receive, send)
+        asked = place("/v1/chat/completions")
+        assert asked is not None
+        ours = await self._answering.answer(asked, incoming, scope, receive, send)
         if not sent:
             return ours, 0, {}, {}
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}

@@ -1,0 +1,18 @@
+"""Which format is spoken where: a row for each path."""
+
+from collections.abc import Mapping
+
+from bench_proxy.formats.base import Place
+from bench_proxy.formats.chat import ChatFormat
+
+CHAT = ChatFormat()
+
+PLACES: Mapping[str, Place] = {
+    "/v1/chat/completions": Place(CHAT),
+    "/chat/completions": Place(CHAT),
+}
+
+
+def place(path: str) -> Place | None:
+    """What a POST to this path asks for; None when no format of ours is spoken there."""
+    return PLACES.get(path)
