@@ -2,7 +2,9 @@
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import httpx
@@ -10,7 +12,17 @@ import pytest
 from hypothesis import settings
 
 from tests.proxy import ROOT, Proxy
-from tests.served import BENCH, KEYLESS_BENCH, KEYLESS_MODELS, MODELS, PROBE, WHO, WORKERS_BENCH, WORKERS_MODELS
+from tests.served import (
+    BENCH,
+    KEYLESS_BENCH,
+    KEYLESS_MODELS,
+    MODELS,
+    PROBE,
+    WHO,
+    WORKERS_BENCH,
+    WORKERS_MODELS,
+    forced,
+)
 from tests.upstream import Upstream
 
 # Examples are not timed: a busy machine is no fault.
@@ -64,13 +76,26 @@ def upstream(closed_network: None) -> Iterator[Upstream]:
 
 
 @pytest.fixture(scope="session")
-def proxy(upstream: Upstream) -> Iterator[Proxy]:
-    """The shared proxy of `tests/served.py`. Tests leave it running, and its settings alone.
+def on_lane(upstream: Upstream) -> Iterator[Callable[[str], Proxy]]:
+    """The shared proxies of `tests/served.py`, one a lane. Tests leave them running, and their settings alone.
 
     LiteLLM's own cooling is off: one test's failing model would be refused to the next test, unasked.
     """
-    with Proxy(upstream.api_base, MODELS, bench=BENCH, router_settings={"disable_cooldowns": True}) as running:
-        yield running
+    with ExitStack() as running:
+
+        @cache
+        def started(lane: str) -> Proxy:
+            served = Proxy(
+                upstream.api_base, MODELS, bench=forced(BENCH, lane), router_settings={"disable_cooldowns": True}
+            )
+            return running.enter_context(served)
+
+        yield started
+
+
+@pytest.fixture
+def proxy(on_lane: Callable[[str], Proxy]) -> Proxy:
+    return on_lane("auto")
 
 
 @pytest.fixture

@@ -127,6 +127,15 @@ BENCH: dict[str, Any] = {
     },
 }
 
+
+def forced(bench: dict[str, Any], lane: str) -> dict[str, Any]:
+    """The same with every model called on this lane; `auto` where bench-proxy decides."""
+    return {**bench, "models": {name: {**facts, "lane": lane} for name, facts in bench["models"].items()}}
+
+
+LANES = ("auto", "router")
+"""What tests of panels run on: the lean lane, which all of these models may take, and LiteLLM's router."""
+
 # The proxy without a key.
 
 KEYLESS_MODELS: dict[str, str] = {name: name for name in ("ok-a", "ok-b", "hang-a", "gate-a")}

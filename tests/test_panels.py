@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -35,13 +35,18 @@ from tests.asking import (
     text_of,
 )
 from tests.proxy import Proxy
-from tests.served import EXPLORERS, WIDE
+from tests.served import EXPLORERS, LANES, WIDE
 from tests.upstream import UNICODE, Upstream
 from tests.upstream import text_of as said_by
 
 PANEL_ID = re.compile(r"p\d{8}-\d{6}-[a-z2-7]{16}")
 PNG = "data:image/png;base64,iVBORw0KGgo="
 ASKED: Any = [{"role": "user", "content": "Who are you?"}]
+
+
+@pytest.fixture(params=LANES)
+def proxy(request: pytest.FixtureRequest, on_lane: Callable[[str], Proxy]) -> Proxy:
+    return on_lane(request.param)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from tests.proxy import MASTER_KEY, Proxy
+from tests.served import LANES, forced
 from tests.upstream import Upstream
 
 Json = dict[str, Any]
@@ -69,10 +70,11 @@ BENCH: Json = {
 }
 
 
-@pytest.fixture(scope="module")
-def proxy(upstream: Upstream) -> Iterator[Proxy]:
+@pytest.fixture(scope="module", params=LANES)
+def proxy(request: pytest.FixtureRequest, upstream: Upstream) -> Iterator[Proxy]:
     models = {name: name for name in MODELS}
-    with Proxy(upstream.api_base, models, bench=BENCH, router_settings={"disable_cooldowns": True}) as running:
+    bench = forced(BENCH, request.param)
+    with Proxy(upstream.api_base, models, bench=bench, router_settings={"disable_cooldowns": True}) as running:
         yield running
 
 

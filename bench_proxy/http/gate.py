@@ -4,10 +4,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BodyTooLarge
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
@@ -15,10 +15,10 @@ from bench_proxy.formats.places import place
 from bench_proxy.http import body as bodies
 from bench_proxy.http.answering import Answering, Response, send_error
 from bench_proxy.http.listing import Listing
+from bench_proxy.http.listing import asked as listed
 
 log = logging.getLogger("bench_proxy")
 
-LISTS = ("/v1/models", "/models")
 MOST_OWN_BYTES = 4 * 1024 * 1024
 PASSED = "bench_proxy.passed"
 """Marks a request that was given on to LiteLLM, so that it does not come back here."""
@@ -59,7 +59,7 @@ class Gate(BaseRoute):
             (scope["method"] == "POST" and place(path) is not None)
             or path == "/bench"
             or path.startswith("/bench/")
-            or (scope["method"] == "GET" and _listed(path) is not None)
+            or (scope["method"] == "GET" and listed(path, Headers(scope=scope)) is not None)
         )
         return (Match.FULL if ours else Match.NONE), {}
 
@@ -68,9 +68,9 @@ class Gate(BaseRoute):
         if path == "/bench" or path.startswith("/bench/"):
             await self._ready()
             await self._own(scope, receive, send)
-        elif (name := _listed(path)) is not None and scope["method"] == "GET":
+        elif scope["method"] == "GET" and (models := listed(path, Headers(scope=scope))) is not None:
             await self._ready()
-            await self._listing(name, scope, receive, send, self._pass_on)
+            await self._listing(models, scope, receive, send, self._pass_on)
         elif (asked := place(path)) is not None:
             await self._asked(asked, scope, receive, send)
 
@@ -105,13 +105,3 @@ def _path(scope: Scope) -> str:
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root + "/") else path
-
-
-def _listed(path: str) -> str | None:
-    """What a model-list path asks for: "" the list, else the name of one of our models; None when it is neither."""
-    for base in LISTS:
-        if path == base:
-            return ""
-        if path[: len(base) + 7].lower() == f"{base}/{MODEL_PREFIX}":
-            return MODEL_PREFIX + path[len(base) + 7 :]
-    return None

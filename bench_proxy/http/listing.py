@@ -1,25 +1,46 @@
-"""`GET /v1/models`: LiteLLM's own list, then the collections that the caller may call."""
+"""The lists of models, in the shape of whoever asks: LiteLLM's own models, then the collections that a key may call."""
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from bench_proxy.bench import Bench
 from bench_proxy.catalog import together
-from bench_proxy.config import SERVED_MODES
+from bench_proxy.config import MODEL_PREFIX, SERVED_MODES
 from bench_proxy.errors import BenchError, UnknownModel
+from bench_proxy.formats.base import Format, dumps
 from bench_proxy.formats.brief import collection_of
-from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.places import CHAT
 from bench_proxy.http.answering import Authenticate, Response, send_error
 
 PassOn = Callable[[Scope, Receive, Send], Awaitable[None]]
+Entry = Mapping[str, Any]
 
 STARTED = int(time.time())
+HOST_LIST = "/v1/models"
+GEMINI_LIST = "/v1beta/models"
+LISTS = (HOST_LIST, "/models", GEMINI_LIST)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one vendor's clients want a model written, and an error."""
+
+    format: Format
+    entry: Callable[[Entry], Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a path asks for: the list, or with a `name` one model of it."""
+
+    shape: Shape
+    name: str
 
 
 class Listing:
@@ -27,40 +48,52 @@ class Listing:
         self._bench = bench
         self._authenticate = authenticate
 
-    async def __call__(self, name: str, scope: Scope, receive: Receive, send: Send, pass_on: PassOn) -> None:
-        """One of our models, or with an empty name LiteLLM's answer with ours behind."""
-        if name:
-            await self._one(name, scope, receive, send)
-        else:
-            await self._all(scope, receive, send, pass_on)
-
-    async def _one(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-        response, format = Response(send), ChatFormat()
+    async def __call__(self, asked: Asked, scope: Scope, receive: Receive, send: Send, pass_on: PassOn) -> None:
+        response = Response(send)
         try:
-            caller = await self._authenticate(scope, receive, None)
-            entries = {e["id"]: e for e in await self._entries(caller.allowed)}
-            if name not in entries:
-                known = ", ".join(entries) or "none"
-                raise UnknownModel(f'there is no model "{name[:200]}"; of bench this key sees: {known}', param="model")
-            await response.whole(200, format.content_type, orjson.dumps(entries[name]), [])
+            if asked.shape is GEMINI:
+                await self._gemini(asked.name, scope, receive, response, send, pass_on)
+            elif asked.name:
+                caller = await self._authenticate(scope, receive, None)
+                found = _found(asked.name, await self.entries(caller.allowed))
+                await response.whole(200, CHAT.content_type, dumps(asked.shape.entry(found)), [])
+            else:
+                await self._appended(asked.shape, scope, receive, send, pass_on)
         except BenchError as error:
-            await send_error(response, format, error)
+            await send_error(response, asked.shape.format, error)
 
-    async def _all(self, scope: Scope, receive: Receive, send: Send, pass_on: PassOn) -> None:
-        host = _Captured()
-        await pass_on(scope, receive, host.send)
-        ours = await self._ours(scope, receive) if host.status == 200 else []
-        await host.give(send, _appended(host.body, ours, Headers(scope=scope)) if ours else host.body)
+    async def _appended(self, shape: Shape, scope: Scope, receive: Receive, send: Send, pass_on: PassOn) -> None:
+        """LiteLLM's answer with ours at its end; one that is no list of models stays as it is."""
+        host = await _captured(scope, receive, pass_on)
+        ours = await self._ours(scope, receive) if host.models is not None else []
+        if not ours:
+            await host.give(send, host.body)
+            return
+        listed = json.loads(host.body)
+        listed["data"] += [shape.entry(entry) for entry in ours]
+        if shape is ANTHROPIC:
+            listed["last_id"] = ours[-1]["id"]
+        await host.give(send, dumps(listed))
+
+    async def _gemini(
+        self, name: str, scope: Scope, receive: Receive, response: Response, send: Send, pass_on: PassOn
+    ) -> None:
+        """LiteLLM has no such list: its own one is translated."""
+        caller = await self._authenticate(scope, receive, None)  # first, since its refusal is not in this shape
+        host = await _captured({**scope, "path": HOST_LIST, "raw_path": HOST_LIST.encode()}, receive, pass_on)
+        models = [*(host.models or ()), *await self.entries(caller.allowed)]
+        written = [GEMINI.entry(found) for found in ([_found(name, models)] if name else models)]
+        await response.whole(200, CHAT.content_type, dumps(written[0] if name else {"models": written}), [])
 
     async def _ours(self, scope: Scope, receive: Receive) -> list[dict[str, Any]]:
         try:
             caller = await self._authenticate(scope, receive, None)
-            return await self._entries(caller.allowed)
+            return await self.entries(caller.allowed)
         except BenchError:
             return []  # LiteLLM let this caller see its list; ours is only for those it also lets in
 
-    async def _entries(self, allowed: Callable[[list[str]], Awaitable[list[str]]]) -> list[dict[str, Any]]:
-        """Each collection under its plain name, and once per mode that this version answers."""
+    async def entries(self, allowed: Callable[[list[str]], Awaitable[list[str]]]) -> list[dict[str, Any]]:
+        """Each collection under its plain name, and once per mode that this version answers, in OpenAI's shape."""
         bench = self._bench()
         config, catalog = bench.config, bench.catalog
         entries = []
@@ -84,17 +117,57 @@ class Listing:
         return list({e["id"]: e for e in entries}.values())
 
 
+def asked(path: str, headers: Headers) -> Asked | None:
+    """What a GET of this path asks for; None when that is LiteLLM's to answer."""
+    base = next((base for base in LISTS if path == base or path.startswith(f"{base}/")), None)
+    if base is None:
+        return None
+    shape = _shape(base, headers)
+    name = path[len(base) + 1 :]
+    if name[: len(MODEL_PREFIX)].lower() == MODEL_PREFIX:
+        name = MODEL_PREFIX + name[len(MODEL_PREFIX) :]
+    elif name and shape is not GEMINI:
+        return None
+    return Asked(shape, name)
+
+
+def _shape(base: str, headers: Headers) -> Shape:
+    """Three vendors' clients ask for the same paths, and are told apart by what else they send."""
+    if base == GEMINI_LIST or "x-goog-api-key" in headers:
+        return GEMINI
+    return ANTHROPIC if "anthropic-version" in headers else OPENAI
+
+
+def _found(name: str, models: Sequence[Entry]) -> Entry:
+    for model in models:
+        if model["id"] == name:
+            return model
+    ours = ", ".join(m["id"] for m in models if m["id"].startswith(MODEL_PREFIX)) or "none"
+    raise UnknownModel(f'there is no model "{name[:200]}"; of bench this key sees: {ours}', param="model")
+
+
 class _Captured:
     """LiteLLM's reply, held until ours is behind it."""
 
     def __init__(self) -> None:
-        self.status = 500
         self.body = b""
         self._start: Message = {"type": "http.response.start", "status": 500, "headers": []}
 
+    @property
+    def models(self) -> list[dict[str, Any]] | None:
+        """The models that it lists; None for a reply that is no list."""
+        if self._start["status"] != 200:
+            return None
+        try:
+            listed = json.loads(self.body)
+        except ValueError:
+            return None
+        models = listed.get("data") if isinstance(listed, dict) else None
+        return models if isinstance(models, list) else None
+
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._start, self.status = message, message["status"]
+            self._start = message
         else:
             self.body += message.get("body", b"")
 
@@ -105,23 +178,37 @@ class _Captured:
         await send({"type": "http.response.body", "body": body})
 
 
-def _appended(body: bytes, ours: list[dict[str, Any]], headers: Headers) -> bytes:
-    """The list with ours at its end; a reply that is no list of models stays as it is."""
-    try:
-        listed = json.loads(body)
-    except ValueError:
-        return body
-    if not (isinstance(listed, dict) and isinstance(listed.get("data"), list)):
-        return body
-    if "anthropic-version" in headers:
-        ours = [
-            {"type": "model", "id": e["id"], "display_name": e["id"], "created_at": _rfc3339(e["created"])}
-            for e in ours
-        ]
-        listed["last_id"] = ours[-1]["id"]
-    listed["data"] += ours
-    return orjson.dumps(listed)
+async def _captured(scope: Scope, receive: Receive, pass_on: PassOn) -> _Captured:
+    host = _Captured()
+    await pass_on(scope, receive, host.send)
+    return host
 
 
-def _rfc3339(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+def _as_it_is(entry: Entry) -> Entry:
+    return entry
+
+
+def _anthropic(entry: Entry) -> Entry:
+    """https://docs.anthropic.com/en/api/models-list"""
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry["created"]))
+    more = {"bench": entry["bench"]} if "bench" in entry else {}
+    return {"type": "model", "id": entry["id"], "display_name": entry["id"], "created_at": created, **more}
+
+
+def _gemini(entry: Entry) -> Entry:
+    """https://ai.google.dev/api/models"""
+    bench = entry.get("bench", {})
+    window = bench.get("together", {}).get("context_window")
+    return {
+        "name": f"models/{entry['id']}",
+        "displayName": entry["id"],
+        "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
+        **({"description": bench["description"]} if bench.get("description") else {}),
+        **({"inputTokenLimit": window} if window else {}),
+        **({"bench": bench} if bench else {}),
+    }
+
+
+OPENAI = Shape(CHAT, _as_it_is)
+ANTHROPIC = Shape(CHAT, _anthropic)
+GEMINI = Shape(CHAT, _gemini)
