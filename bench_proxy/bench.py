@@ -30,7 +30,7 @@ from bench_proxy.upstream import Upstream
 log = logging.getLogger("bench_proxy")
 
 RESERVE_SECONDS = 1.0
-"""How long explorers wait for the ledger before they are drawn without it."""
+"""How long a panel waits for the ledger to say who explores or merges, before it decides without it."""
 
 RECORD_SECONDS = 20.0
 """How long an answer waits to be on the record before it goes out without."""
@@ -297,7 +297,8 @@ class Panel:
         for alias in await self._bench.mergers(report, self._config, request):
             left = self._pace.deadline - (time.monotonic() - self._began)
             answer = await self._ask_merger(request, alias, max(left, LEAST_TO_MERGE))
-            report = replace(report, merger=answer)
+            gave_up = (*report.gave_up, report.merger) if report.merger is not None else ()
+            report = replace(report, merger=answer, gave_up=gave_up)
             if answer.status == "ok":
                 note = f"{' and '.join(failed)} could not merge." if failed else ""
                 return replace(report, merged=answer.text, note=note)
@@ -439,13 +440,20 @@ class Bench:
         if not count or not models:
             return []
 
+        waiting = True
+
         def choose(last_seated_ms: Mapping[str, int]) -> list[str]:
             return [m.alias for m in stalest(models.values(), last_seated_ms, count, self._rng)]
 
+        def reserve(last_seated_ms: Mapping[str, int]) -> list[str]:
+            # A ledger that comes too late must not mark models as seated that were not asked.
+            return choose(last_seated_ms) if waiting else []
+
         try:
             async with asyncio.timeout(RESERVE_SECONDS):
-                aliases = await self.ledger.reserve(shape, choose)
+                aliases = await self.ledger.reserve(shape, reserve)
         except (TimeoutError, LedgerUnavailable) as error:
+            waiting = False
             log.warning("explorers of panel %s are drawn without the ledger: %s", panel, str(error) or "too slow")
             aliases = choose({})
         return [models[alias] for alias in aliases]
@@ -454,8 +462,9 @@ class Bench:
         """Who is asked to merge, in order; by the configuration alone when the ledger cannot be read."""
         collection = config.collections[report.seating.collection]
         try:
-            lines = await self.ledger.record(None, None)
-        except LedgerUnavailable:
+            async with asyncio.timeout(RESERVE_SECONDS):
+                lines = await self.ledger.record(None, None)
+        except (TimeoutError, LedgerUnavailable):
             lines = []
         records = {r.sums.alias: r for r in lines if r.sums.shape == report.seating.shape}
         tokens = size(request.messages, request.settings).tokens

@@ -74,19 +74,35 @@ _STATED = re.compile(
     r"(?:try again|retry)(?:ing)? (?:in|after) |\"retryDelay\":\s*\"",
     re.IGNORECASE,
 )
-_SPAN = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,7}(?:\.\d+)?)\s?(ms|m(?!s)|h)?)?", re.IGNORECASE)
-_UNITS = {"ms": 0.001, "m": 60.0, "h": 3600.0}
+_PART = re.compile(
+    r"\s?(\d{1,7}(?:\.\d+)?)\s?(milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|h)?(?![a-z])", re.IGNORECASE
+)
+_UNITS = (("mil", 0.001), ("ms", 0.001), ("m", 60.0), ("h", 3600.0), ("", 1.0))
+"""Seconds by how a unit begins; the first that fits. Nothing is seconds."""
+
+MOST_PARTS = 4
 
 
 def stated_wait(message: str) -> float | None:
     """Seconds after which an error lets one ask again: `Please try again in 1m12.5s`, `"retryDelay": "41s"`."""
     said = _STATED.search(message)
-    span = _SPAN.match(message, said.end()) if said else None
-    if span is None:
+    if said is None:
         return None
-    hours, minutes, rest, unit = span.groups()
-    wait = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(rest or 0) * _UNITS.get((unit or "s").lower(), 1)
+    wait, at = 0.0, said.end()
+    for _ in range(MOST_PARTS):
+        part = _PART.match(message, at)
+        if part is None:
+            break
+        unit = (part[2] or "").lower()
+        wait += float(part[1]) * next(seconds for begins, seconds in _UNITS if unit.startswith(begins))
+        at = part.end()
+        if not unit:
+            break
     return min(wait, LONGEST_STATED) if wait > 0 else None
+
+
+class NotShared(Exception):
+    """What others know cannot be reached now."""
 
 
 class SharedCooling(Protocol):
@@ -95,7 +111,10 @@ class SharedCooling(Protocol):
     async def exchange(
         self, changed: Mapping[str, Cooled | None], aliases: Collection[str], now: float
     ) -> Mapping[str, Cooled] | None:
-        """Put what changed (None: it no longer cools) and get what all processes know; None when nothing is shared."""
+        """Put what changed (None: it no longer cools) and get what all processes know; None when nothing is shared.
+
+        Raises NotShared when it could not be done: what changed is told again.
+        """
         ...
 
     async def hosts(self, aliases: Collection[str], now: float) -> Mapping[str, float]:
@@ -143,6 +162,9 @@ class Cooling:
         changed, self._changed = self._changed, set()
         try:
             known = await shared.exchange({a: self._cooled.get(a) for a in changed}, aliases, now)
+        except NotShared:
+            self._changed |= changed
+            known = None
         except BaseException:
             self._changed |= changed
             raise

@@ -15,7 +15,10 @@ LARGEST_WINDOW = 1_000_000_000
 READ = 10_000
 """Characters of an error that are looked at; a server may put the whole prompt behind its sentence."""
 
-_N = r"\(?\[?`?(\d[\d,_]*)"
+_DIGITS = r"\d[\d,_]{0,15}"
+"""Of bounded length: a message may repeat what it was sent, and that may be digits for a thousand characters."""
+
+_N = rf"\(?\[?`?({_DIGITS})"
 
 _STATED = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -23,7 +26,7 @@ _STATED = tuple(
         # OpenAI, Azure, DeepSeek, vLLM, SGLang, OpenRouter, Fireworks, xAI
         rf"maximum (?:context|prompt|input|sequence|model) (?:length|size|window)(?: is| of|:)? {_N}",
         # Mistral
-        rf"{_N} maximum context length",
+        rf"(?<![\d,_])({_DIGITS}) maximum context length",
         # Anthropic, also behind Bedrock and Vertex
         rf"tokens? > {_N} maximum",
         rf"exceed context limit: [\d,_ +]{{1,60}} > {_N}",
@@ -47,7 +50,7 @@ _STATED = tuple(
         rf"prompt token count of [\d,_]{{1,20}} exceeds the limit of {_N}",
         rf"exceeded model token limit: {_N}",
         rf"current length is [\d,_]{{1,20}} while limit is {_N}",
-        r"range of input length should be \[1, (\d[\d,_]*)\]",
+        rf"range of input length should be \[1, ({_DIGITS})\]",
         rf"input tokens, limit is {_N}",
     )
 )

@@ -102,24 +102,6 @@ def rated(lines: Iterable[Record], wins: Mapping[str, Wins]) -> list[Record]:
     return [replace(line, rating=of_shape.get(line.sums.shape, {}).get(line.sums.alias)) for line in lines]
 
 
-def added(first: Sums, second: Sums) -> Sums:
-    """The sums of two rows of the same model and shape."""
-    return replace(
-        first,
-        seated=first.seated + second.seated,
-        answered=first.answered + second.answered,
-        empty=first.empty + second.empty,
-        failed=first.failed + second.failed,
-        late=first.late + second.late,
-        useful=first.useful + second.useful,
-        not_useful=first.not_useful + second.not_useful,
-        preferred=first.preferred + second.preferred,
-        not_preferred=first.not_preferred + second.not_preferred,
-        last_seated_ms=max(first.last_seated_ms, second.last_seated_ms),
-        last_judged_ms=max(first.last_judged_ms, second.last_judged_ms),
-    )
-
-
 def _count(value: float) -> int:
     """At most what a float holds exactly; NaN, like anything below 0, counts nothing."""
     return int(min(value, 2**53)) if value > 0 else 0

@@ -1,19 +1,17 @@
 """bench-proxy in a Python program, without a proxy: `bench_proxy.install(router, config)`."""
 
-import time
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from bench_proxy.bench import Bench, Caller, Judged
-from bench_proxy.catalog import Catalog
 from bench_proxy.config import Config, read
-from bench_proxy.cooling import Cooling
-from bench_proxy.facts import Facts
 from bench_proxy.host import models
 from bench_proxy.host.decisions import Decisions
 from bench_proxy.host.installation import Installation
+from bench_proxy.host.known import Known
 from bench_proxy.host.provider import PROVIDING
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.ledger.store import SqlLedger
@@ -21,9 +19,6 @@ from bench_proxy.records import Record, Verdict
 
 # On import: a router that names a collection is made before there is anything to install it on.
 PROVIDING.register()
-
-REBUILD_SECONDS = 60.0
-"""How old the catalog may be: LiteLLM finds out limits of models by itself, and tells nobody."""
 
 
 def install(router: Any, config: Mapping[str, Any] | Path | str, *, ledger: str | None = None) -> "Installed":
@@ -47,10 +42,8 @@ class Installed:
         self._router = router
         self._config = config
         self._ledger = ledger
-        self._cooling = Cooling()
-        self._facts = Facts()
-        self._catalog = Catalog([], {})
-        self._catalog_of: object = ()
+        self._known = Known(lambda: router, lambda: config)
+        self._sharing: dict[Bench, asyncio.Task[None]] = {}
         self._installation = Installation(lambda: config, self._begin, self._end, self._caller)
         PROVIDING.enter(self._installation, router)
 
@@ -84,18 +77,24 @@ class Installed:
 
     async def _begin(self) -> Bench:
         ledger = await SqlLedger.open(self._ledger, lambda: self._config.ledger.content)
-        await self._facts.exchange(ledger)
-        return Bench(
-            RouterLane(lambda: self._router, lambda alias: self._known().get(alias).priced),
+        await self._known.facts.exchange(ledger)
+        bench = Bench(
+            RouterLane(lambda: self._router, self._known.priced),
             ledger,
             lambda: self._config,
-            self._known,
+            self._known.catalog,
             Decisions(lambda: self._router),
-            cooling=self._cooling,
-            facts=self._facts,
+            cooling=self._known.cooling,
+            facts=self._known.facts,
         )
+        self._sharing[bench] = asyncio.create_task(self._known.share(ledger), name="bench-sharing")
+        return bench
 
     async def _end(self, bench: Bench) -> None:
+        sharing = self._sharing.pop(bench)
+        if sharing.get_loop() is asyncio.get_running_loop():  # else it ended with its own
+            sharing.cancel()
+            await asyncio.wait([sharing])
         if isinstance(bench.ledger, SqlLedger):
             await bench.ledger.close()
 
@@ -106,16 +105,3 @@ class Installed:
             return [name for name in names if self._router.get_model_list(model_name=name)]
 
         return Caller(owner="local", admin=True, allowed=allowed)
-
-    def _known(self) -> Catalog:
-        """Built anew when the router's models changed, or something was learned."""
-        seen = (models.fingerprint(self._router), self._facts.version, time.monotonic() // REBUILD_SECONDS)
-        if seen != self._catalog_of:
-            self._catalog = Catalog(
-                models.hosted(self._router),
-                self._config.models,
-                self._facts.known,
-                lambda alias: models.found(self._router, alias),
-            )
-            self._catalog_of = seen
-        return self._catalog

@@ -9,20 +9,16 @@ import logging.handlers
 import queue
 import signal
 import sys
-import time
 from functools import cache
 
 from bench_proxy.bench import Bench
-from bench_proxy.catalog import Catalog
 from bench_proxy.config import Config, Source, environment, load
-from bench_proxy.cooling import Cooling
 from bench_proxy.errors import ConfigError, LedgerUnavailable
-from bench_proxy.facts import Facts
 from bench_proxy.host import models, mount
 from bench_proxy.host.auth import authenticate, caller_of
-from bench_proxy.host.cache import HostCooling
 from bench_proxy.host.decisions import Decisions
 from bench_proxy.host.installation import Installation
+from bench_proxy.host.known import Known
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.provider import PROVIDING
 from bench_proxy.host.reporting import Reporting
@@ -38,14 +34,8 @@ log = logging.getLogger("bench_proxy")
 WATCH_SECONDS = 2.0
 """How often the configuration's files are looked at."""
 
-SHARE_SECONDS = 2.0
-"""How often processes tell each other what cools and what was learned."""
-
 FREEZE_AFTER = 2.0
 """Seconds after the first request, when LiteLLM has imported what it imports late."""
-
-REBUILD_SECONDS = 60.0
-"""How old the catalog may be: LiteLLM finds out limits of models by itself, and tells nobody."""
 
 
 @cache
@@ -69,11 +59,7 @@ class Extension:
         if file is None:
             raise ConfigError("bench-proxy", ["start LiteLLM with --config: the bench: block stands in its file"])
         self._config, self._source = load(file, override=environment().bench_config)
-        self._catalog = Catalog([], {})
-        self._catalog_of: object = ()
-        self._cooling = Cooling()
-        self._facts = Facts()
-        self._shared = HostCooling(mount.router)
+        self._known = Known(mount.router, self.config)
         self._bench: Bench | None = None
         self._lean: LeanLane | None = None
         self._reporting: Reporting | None = None
@@ -81,6 +67,7 @@ class Extension:
         self._lanes_of: Config | None = None
         self._watching: asyncio.Task[None] | None = None
         self._sharing: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
         self._keeper = mount.Keeper(self._begin, self._end)
         self._installation: Installation | None = None
 
@@ -109,6 +96,7 @@ class Extension:
                 ready=self._keeper.ready,
                 most_bytes=lambda: self._config.limits.max_body_bytes,
                 first=self._settle,
+                loopback_only=environment().loopback_only,
             )
         )
         self._keeper.start()
@@ -132,42 +120,27 @@ class Extension:
     def config(self) -> Config:
         return self._config
 
-    def catalog(self) -> Catalog:
-        """Built anew when LiteLLM's models or the configuration changed, or something was learned."""
-        router = mount.router()
-        age = time.monotonic() // REBUILD_SECONDS
-        seen = (models.fingerprint(router), id(self._config), self._facts.version, age)
-        if seen != self._catalog_of:
-            self._catalog = Catalog(
-                models.hosted(router), self._config.models, self._facts.known, lambda alias: models.found(router, alias)
-            )
-            self._catalog_of = seen
-        return self._catalog
-
-    def priced(self, alias: str) -> bool:
-        return self.catalog().get(alias).priced
-
     async def _begin(self) -> None:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
         with contextlib.suppress(LedgerUnavailable):  # nothing depends on it, and it is tried again
-            await self._facts.exchange(ledger)
+            await self._known.facts.exchange(ledger)
         self._reporting = Reporting(limits=mount.models_in_database)
-        by_router = RouterLane(mount.router, self.priced)
-        self._lean = LeanLane(mount.router, by_router, self._reporting, self._forced_lanes, self.priced)
+        by_router = RouterLane(mount.router, self._known.priced)
+        self._lean = LeanLane(mount.router, by_router, self._reporting, self._forced_lanes, self._known.priced)
         self._bench = Bench(
             self._lean,
             ledger,
             self.config,
-            self.catalog,
+            self._known.catalog,
             Decisions(mount.router),
-            cooling=self._cooling,
-            facts=self._facts,
+            cooling=self._known.cooling,
+            facts=self._known.facts,
         )
-        self._sharing = asyncio.create_task(self._share(ledger), name="bench-sharing")
+        self._sharing = asyncio.create_task(self._known.share(ledger), name="bench-sharing")
         self._watching = asyncio.create_task(self._watch(), name="bench-config")
-        # Other platforms have no SIGHUP; the file is watched there too.
-        with contextlib.suppress(NotImplementedError, AttributeError, ValueError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        # Other platforms have no SIGHUP, other threads no signals; the file is watched there too.
+        with contextlib.suppress(NotImplementedError, AttributeError, ValueError, RuntimeError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._changed.set)
 
     def _lane(self, alias: str) -> dict[str, str]:
         return self._lean.lane(alias) if self._lean is not None else {}
@@ -190,41 +163,30 @@ class Extension:
             await self._reporting.close()
             await self._lean.close()
         if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):
-            with contextlib.suppress(LedgerUnavailable):
-                await self._facts.exchange(self._bench.ledger)
             await self._bench.ledger.close()
 
-    async def _share(self, ledger: SqlLedger) -> None:
-        """Tell the other processes, and hear from them. No request waits for it."""
-        told = ""
-        while True:
-            try:
-                await self._cooling.exchange(self._shared, self.catalog().aliases)
-                await self._facts.exchange(ledger)
-                told = ""
-            except Exception as error:  # noqa: BLE001  what is known here goes on being known; the next round may work
-                if told != (told := str(error) or type(error).__name__):
-                    log.warning("what cools and what was learned is not shared: %s", told)
-            await asyncio.sleep(SHARE_SECONDS)
-
     async def _watch(self) -> None:
+        """Reload when a file changed, or SIGHUP said so."""
         seen = await _stamp(self._source)
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_SECONDS):
+                    await self._changed.wait()
             now = await _stamp(self._source)
-            if now != seen:
+            if self._changed.is_set() or now != seen:
+                self._changed.clear()
                 seen = now
-                self._reload()
+                await self._reload()
 
-    def _reload(self) -> None:
+    async def _reload(self) -> None:
         """A good file takes effect for the next request; a bad one is logged and the old one stays."""
         router = mount.router()
         known = None if mount.models_in_database() or router is None else frozenset(router.get_model_names())
         panels = models.panels(router) if router is not None else frozenset()
+        override, file = environment().bench_config, self._source.litellm_file
         try:
-            fresh, self._source = load(
-                self._source.litellm_file, override=environment().bench_config, models=known, panels=panels
-            )
+            # In a thread: a long file takes a second, in which no stream would go on.
+            fresh, self._source = await asyncio.to_thread(load, file, override=override, models=known, panels=panels)
         except ConfigError as error:
             log.error("the changed configuration is not used:\n%s", error)
             return

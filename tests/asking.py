@@ -5,7 +5,7 @@ import json
 import socket
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -27,8 +27,8 @@ def question(model: str, text: str = "Who are you?", **more: Any) -> Json:
     return {"model": model, "messages": [{"role": "user", "content": text}], **more}
 
 
-def ask(caller: httpx.Client, model: str, **more: Any) -> httpx.Response:
-    return caller.post(CHAT, json=question(model, **more))
+def ask(caller: httpx.Client, model: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> httpx.Response:
+    return caller.post(CHAT, json=question(model, **more), headers=headers)
 
 
 def panel(caller: httpx.Client, model: str, **more: Any) -> Json:

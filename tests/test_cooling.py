@@ -20,6 +20,7 @@ from bench_proxy.cooling import (
     REMEMBERED,
     Cooled,
     Cooling,
+    NotShared,
     after,
     stated_wait,
 )
@@ -141,6 +142,9 @@ def test_any_history_cools_for_an_hour_at_most(history: list[tuple[str, float, f
         ("Please retry in 41.5s.", 41.5),
         ('{"@type": "RetryInfo", "retryDelay": "41s"}', 41),
         ("Retry after 2 minutes", 120),
+        ("Please retry after 500 milliseconds", 0.5),
+        ("Please try again in 1 hour 5 minutes.", 3600),
+        ("Please try again in 1 minute 5 seconds.", 65),
         ("try again in 99999999 days", LONGEST_STATED),
         ("try again later", None),
         ("try again in a minute", None),
@@ -220,6 +224,34 @@ async def test_where_nothing_is_shared_each_process_has_its_own(clock: Clock) ->
     process.failed("gpt", "timeout")
     await process.exchange(shared, ["gpt"])
     assert process.left() == {"gpt": FIRST}
+
+
+class Failing(Shared):
+    """Cannot be reached while `down`."""
+
+    down = False
+
+    async def exchange(
+        self, changed: Mapping[str, Cooled | None], aliases: Collection[str], now: float
+    ) -> Mapping[str, Cooled] | None:
+        if self.down:
+            raise NotShared
+        return await super().exchange(changed, aliases, now)
+
+
+async def test_what_could_not_be_shared_is_shared_later(clock: Clock) -> None:
+    shared, one, two = Failing(), Cooling(clock), Cooling(clock)
+    two.failed("claude", "timeout")
+    await two.exchange(shared, ["gpt", "claude"])
+    await one.exchange(shared, ["gpt", "claude"])
+    shared.down = True
+    one.failed("gpt", "timeout")
+    one.worked("claude")
+    await one.exchange(shared, ["gpt", "claude"])
+    shared.down = False
+    for process in (one, two):
+        await process.exchange(shared, ["gpt", "claude"])
+        assert process.left() == {"gpt": FIRST}
 
 
 async def test_litellms_own_cooldown_is_cooling_too(clock: Clock) -> None:

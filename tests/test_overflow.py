@@ -227,3 +227,15 @@ def test_a_megabyte_of_error_is_read_at_once() -> None:
     assert stated_window(message) is None
     assert is_overflow(message)
     assert time.perf_counter() - began < 0.2
+
+
+HOSTILE = ("7" * 10_000, "7," * 5_000, "7_" * 5_000, "tokens > " * 1_000, "maximum context length " * 400, "(" * 10_000)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("message", HOSTILE, ids=lambda message: message[:9])
+def test_a_message_that_repeats_itself_is_read_in_no_time(message: str) -> None:
+    """What is read in time that grows with the square of its length would take minutes here."""
+    for _ in range(100):
+        is_overflow(message)
+        stated_window(message)

@@ -749,9 +749,11 @@ async def seated_at_once(served: Proxy, panels: int) -> Counter[str]:
 
 
 @pytest.mark.proxy
-@pytest.mark.parametrize("name", ["proxy", "workers"])
-async def test_simultaneous_panels_spread_over_equal_explorers(name: str, request: pytest.FixtureRequest) -> None:
-    served: Proxy = request.getfixturevalue(name)
+@pytest.mark.parametrize("name", ["one process", "two processes"])
+async def test_simultaneous_panels_spread_over_equal_explorers(
+    name: str, request: pytest.FixtureRequest, on_lane: Callable[[str], Proxy]
+) -> None:
+    served: Proxy = on_lane("auto") if name == "one process" else request.getfixturevalue("workers")
     before = drawn_blindly(served)
     seated = await seated_at_once(served, 40)
     # A panel does not wait for a ledger that is slow, as one on a very busy machine can be.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_proxy.records import Interval, Sums, added, record, wilson
+from bench_proxy.records import Interval, Sums, record, wilson
 
 Z95 = 1.959963984540054
 
@@ -95,10 +95,3 @@ def test_owed_is_what_was_answered_and_not_judged() -> None:
 
 def test_more_verdicts_than_answers_owe_nothing() -> None:
     assert Sums("gpt", "general", answered=1, useful=2).owed == 0
-
-
-def test_sums_of_one_model_add_up_and_keep_the_latest_times() -> None:
-    first = Sums("gpt", "code", *range(1, 9), last_seated_ms=30, last_judged_ms=10)
-    second = Sums("gpt", "code", *range(10, 90, 10), last_seated_ms=20, last_judged_ms=40)
-    both = Sums("gpt", "code", *(n + 10 * n for n in range(1, 9)), last_seated_ms=30, last_judged_ms=40)
-    assert added(first, second) == both

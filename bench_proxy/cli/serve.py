@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from bench_proxy.cli.check_config import DEFAULT_FILE, SETTINGS
-from bench_proxy.config import environment, load, master_key_set
+from bench_proxy.config import LOOPBACK_ONLY, environment, load, master_key_set
 from bench_proxy.errors import ConfigError
 from bench_proxy.host import server
 
@@ -43,7 +43,7 @@ def serve(file: Path, port: int, host: str) -> None:
     hooks = [h for h in os.environ.get("LITELLM_WORKER_STARTUP_HOOKS", "").split(",") if h]
     os.environ["LITELLM_WORKER_STARTUP_HOOKS"] = ",".join([*hooks, "bench_proxy.wiring:gateway"])
     if not keyed:
-        os.environ[NO_KEY] = "true"
+        os.environ[NO_KEY] = os.environ[LOOPBACK_ONLY] = "true"
     # uvicorn raises the signal that ended it once more when all is done: a stop that was asked for is a good end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

@@ -8,7 +8,7 @@ from typing import Any
 
 from litellm import Router
 
-from bench_proxy.cooling import LONGEST_STATED, MOST_FAILURES, REMEMBERED, Cooled
+from bench_proxy.cooling import LONGEST_STATED, MOST_FAILURES, REMEMBERED, Cooled, NotShared
 
 log = logging.getLogger("bench_proxy")
 
@@ -38,10 +38,13 @@ class HostCooling:
             return None
         try:
             known = await _exchange(redis, changed, aliases, time.time() - now)
-        except Exception as error:  # noqa: BLE001  cooling is a help: without Redis each process has its own
+        except Exception as error:  # cooling is a help: without Redis each process has its own
             self._told(reachable=False, why=type(error).__name__)
-            return None
-        self._told(reachable=known is not None)
+            raise NotShared from error
+        if known is None:
+            self._told(reachable=False)
+            raise NotShared
+        self._told(reachable=True)
         return known
 
     async def hosts(self, aliases: Collection[str], now: float) -> Mapping[str, float]:

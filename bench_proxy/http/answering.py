@@ -203,8 +203,7 @@ class _Reply:
             return
         if closing := self._written(voice.closing(report)):
             yield closing
-        reasons = voices.finishes(report) if self._brief.reply == "choices" else ["stop"]
-        yield self._stream.end(reasons, _usage(report), data)
+        yield self._stream.end(voices.finishes(report), _usage(report), data)
 
     def _written(self, deltas: Sequence[voices.Delta]) -> bytes:
         """The deltas in the format, with the beginning of each alternative that has none yet."""
@@ -241,7 +240,9 @@ async def _serve(bench: Bench, panel: Panel, reply: _Reply, receive: Receive, *,
                 raise error
     finally:
         for task in (running, writing, leaving):
-            task.cancel()
+            # A panel that is being stopped waits for its seats: a second time would break that off.
+            if not task.cancelling():
+                task.cancel()
         await asyncio.wait([running, writing, leaving])
 
 

@@ -1,14 +1,16 @@
 """The first route of LiteLLM's app: takes what is for `bench/`, gives everything else on untouched."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bench_proxy.errors import BodyTooLarge
+from bench_proxy.errors import BodyTooLarge, Denied
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.places import place
@@ -16,10 +18,14 @@ from bench_proxy.http import body as bodies
 from bench_proxy.http.answering import Answering, Response, send_error
 from bench_proxy.http.listing import Listing
 from bench_proxy.http.listing import asked as listed
+from bench_proxy.http.loopback import refuse_foreign
 
 log = logging.getLogger("bench_proxy")
 
 MOST_OWN_BYTES = 4 * 1024 * 1024
+READY_SOON = 2.0
+"""Seconds that a list of models waits for ours to be known."""
+
 PASSED = "bench_proxy.passed"
 """Marks a request that was given on to LiteLLM, so that it does not come back here."""
 
@@ -27,7 +33,8 @@ PASSED = "bench_proxy.passed"
 class Gate(BaseRoute):
     """Matches the paths that can be ours. `host_app` is LiteLLM's router, `own_app` answers under /bench.
 
-    `ready` waits until the extension can answer; `first` runs once, before the first request of all.
+    `ready` waits until the extension can answer; `first` runs once, before the first request of all. With
+    `loopback_only` it matches every path, and refuses what comes from a web page, also to LiteLLM's own routes.
     """
 
     def __init__(
@@ -39,6 +46,7 @@ class Gate(BaseRoute):
         ready: Callable[[], Awaitable[None]],
         most_bytes: Callable[[], int],
         first: Callable[[], None],
+        loopback_only: bool = False,
     ) -> None:
         self._host_app = host_app
         self._own_app = own_app
@@ -47,29 +55,47 @@ class Gate(BaseRoute):
         self._ready = ready
         self._most_bytes = most_bytes
         self._first: Callable[[], None] | None = first
+        self._loopback_only = loopback_only
 
     def matches(self, scope: Scope) -> tuple[Match, dict[str, Any]]:
         if self._first is not None:
             self._first()
             self._first = None
+        if self._loopback_only and PASSED not in scope and scope["type"] in {"http", "websocket"}:
+            return Match.FULL, {}
+        return (Match.FULL if self._is_ours(scope) else Match.NONE), {}
+
+    def _is_ours(self, scope: Scope) -> bool:
         if scope["type"] != "http" or PASSED in scope:
-            return Match.NONE, {}
+            return False
         path = _path(scope)
-        ours = (
+        return (
             (scope["method"] == "POST" and place(path) is not None)
             or path == "/bench"
             or path.startswith("/bench/")
             or (scope["method"] == "GET" and listed(path, Headers(scope=scope)) is not None)
         )
-        return (Match.FULL if ours else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
+        if self._loopback_only:
+            try:
+                refuse_foreign(Headers(scope=scope))
+            except Denied as error:
+                await _refuse(error, scope, send)
+                return
+            if not self._is_ours(scope):
+                await self._pass_on(scope, receive, send)
+                return
         if path == "/bench" or path.startswith("/bench/"):
-            await self._ready()
+            # A probe asks whether this process is ready, and does not wait until it is.
+            if not path.startswith("/bench/health/"):
+                await self._ready()
             await self._own(scope, receive, send)
         elif scope["method"] == "GET" and (models := listed(path, Headers(scope=scope))) is not None:
-            await self._ready()
+            with suppress(TimeoutError):  # LiteLLM's own list is there without ours
+                async with asyncio.timeout(READY_SOON):
+                    await self._ready()
             await self._listing(models, scope, receive, send, self._pass_on)
         elif (asked := place(path)) is not None:
             await self._asked(asked, scope, receive, send)
@@ -98,6 +124,14 @@ class Gate(BaseRoute):
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[PASSED] = True
         await self._host_app(scope, receive, send)
+
+
+async def _refuse(error: Denied, scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
+        return
+    spoken = place(_path(scope))
+    await send_error(Response(send), spoken.format if spoken else ChatFormat(), error)
 
 
 def _path(scope: Scope) -> str:

@@ -191,8 +191,7 @@ def _as_it_is(entry: Entry) -> Entry:
 def _anthropic(entry: Entry) -> Entry:
     """https://docs.anthropic.com/en/api/models-list"""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry["created"]))
-    more = {"bench": entry["bench"]} if "bench" in entry else {}
-    return {"type": "model", "id": entry["id"], "display_name": entry["id"], "created_at": created, **more}
+    return {"type": "model", "id": entry["id"], "display_name": entry["id"], "created_at": created}
 
 
 def _gemini(entry: Entry) -> Entry:

@@ -43,8 +43,14 @@ SHOWN = (
 )
 """The columns of a seat that its JSON shows by their own names."""
 
+LISTED_CHARACTERS = 200
+"""Of a request, in a list of panels."""
+
 HEALTHY_WITHIN = 3.0
 """Seconds that a probe waits for the database."""
+
+PROBE: Subject = ("", "")
+"""The row that is written to find out whether one can be."""
 
 MERGING = "merging"
 
@@ -180,7 +186,9 @@ class SqlLedger:
 
     async def panels(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Page:
         newest = (panels.c.at_ms.desc(), panels.c.id.desc())
-        query = sa.select(panels).where(*_owned(panels, owner)).order_by(*newest).limit(limit + 1)
+        asked = sa.func.substr(panels.c.asked, 1, LISTED_CHARACTERS).label("asked")
+        columns = [column for column in panels.c if column.name != "asked"]
+        query = sa.select(*columns, asked).where(*_owned(panels, owner)).order_by(*newest).limit(limit + 1)
         if collection is not None:
             query = query.where(panels.c.collection == _text(collection))
         if cursor is not None:
@@ -191,7 +199,9 @@ class SqlLedger:
             following = _cursor(rows[limit - 1]) if len(rows) > limit else None
             shown = rows[:limit]
             of_panel: dict[str, list[RowMapping]] = {row["id"]: [] for row in shown}
-            seated = sa.select(seats).where(seats.c.panel.in_(of_panel)).order_by(seats.c.number)
+            # Without the answers, which a list does not show.
+            columns = [column for column in seats.c if column.name != "answer"]
+            seated = sa.select(*columns).where(seats.c.panel.in_(of_panel)).order_by(seats.c.number)
             for seat in connection.execute(seated).mappings():
                 of_panel[seat["panel"]].append(seat)
             return Page([_panel_json(row, of_panel[row["id"]], answers=False) for row in shown], following)
@@ -222,7 +232,7 @@ class SqlLedger:
         names = ("context_window", "tools", "vision")
         # Read as they stand: SQLite keeps anything in a column, and what is no fact must not fail the others.
         values = [sa.type_coerce(facts.c[name], sa.types.NullType()).label(name) for name in names]
-        query = sa.select(facts.c.alias, facts.c.served, *values)
+        query = sa.select(facts.c.alias, facts.c.served, *values).where(facts.c.alias != PROBE[0])
 
         def read(connection: Connection) -> Mapping[Subject, Learned]:
             rows = connection.execute(query)
@@ -231,13 +241,18 @@ class SqlLedger:
         return await self._read(read)
 
     async def healthy(self) -> bool:
-        """Whether it can be read, and whether what was written last is there."""
+        """Whether it can be read, and written: after a write that failed one more is tried, since nobody who was told
+        that this process is not ready will send it anything to write.
+        """
         try:
             async with asyncio.timeout(HEALTHY_WITHIN):
                 await self._read(lambda connection: connection.execute(sa.select(1)))
+                if self._writer.failing:
+                    row = _fact_row(PROBE, Learned())
+                    await self._durable(lambda connection: connection.execute(self._add_to_facts, row))
         except (LedgerUnavailable, TimeoutError):
             return False
-        return not self._writer.failing
+        return True
 
     async def _durable(self, write: Callable[[Connection], T]) -> T:
         return await (await self._writer.put(write))  # type: ignore[no-any-return]
@@ -286,18 +301,19 @@ class SqlLedger:
 
     def _write_answer(self, connection: Connection, row: Mapping[str, Any]) -> None:
         connection.execute(seats.insert(), row)
-        counts = {COUNTED_AS[row["status"]]: 1} | ({"late": 1} if row["late"] else {})
-        self._count(connection, row, seated=1, last_seated_ms=row["at_ms"], **counts)
+        counts = _counted(row) | ({"late": 1} if row["late"] else {})
+        began = row["at_ms"] - round(1000 * row["seconds"])
+        self._count(connection, row, seated=1, last_seated_ms=began, **counts)
 
     def _write_late(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """A seat that the panel left behind: once when it is late, once more when it answers after all."""
         earlier = connection.execute(sa.select(seats.c.status).where(seats.c.call == row["call"])).scalar()
         if earlier is None:
             self._write_answer(connection, row)
-        elif earlier == "late" and row["status"] != "late":
+        elif earlier == "late" and row["status"] != "late" and (counted := _counted(row)):
             values = {k: v for k, v in row.items() if k not in {"call", "note", "real", "false", "judged_by"}}
             connection.execute(seats.update().where(seats.c.call == row["call"]).values(values))
-            self._count(connection, row, **{COUNTED_AS[row["status"]]: 1})
+            self._count(connection, row, **counted)
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
         seat = _answered_seat(connection, verdict.call, owner, param="call")
@@ -366,6 +382,12 @@ class SqlLedger:
         """Change the sums over everything and those of the seat's collection and key, in the same transaction."""
         for collection, owner in (("", ""), (seat["collection"], seat["owner"])):
             connection.execute(self._add_to_sums, _delta(collection, owner, seat["alias"], seat["shape"], **change))
+
+
+def _counted(row: Mapping[str, Any]) -> dict[str, int]:
+    """What a seat's end adds to its model's sums; a call that we stopped ourselves says nothing of the model."""
+    stopped = row["status"] == "error" and _loaded(row["error"], {}).get("type") == "cancelled"
+    return {} if stopped else {COUNTED_AS[row["status"]]: 1}
 
 
 def _upsert(insert: Any) -> Any:
@@ -445,7 +467,7 @@ def _answers(connection: Connection, panel: str, which: sa.ColumnElement[bool]) 
 
 
 def _mark(seat: RowMapping) -> Mark:
-    real, false = (tuple(json.loads(seat[name])) for name in ("real", "false"))
+    real, false = (tuple(_loaded(seat[name], [])) for name in ("real", "false"))
     return Mark(seat["alias"], seat["useful"], seat["preferred"], seat["note"], real, false, seat["judged_by"])
 
 
@@ -476,10 +498,10 @@ def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: boo
         "reply": row["reply"],
         "shape": row["shape"],
         "shape_by": row["shape_by"],
-        "asked": row["asked"] if answers else row["asked"][:200],
+        "asked": row["asked"],
         "over": over,
         "partial": row["partial"],
-        "seconds": row["seconds"],
+        "seconds": _finite(row["seconds"]),
         "seats": [_seat_json(seat, answer=answers, hidden=_hidden(seat) and not open_book) for seat in of_panel],
         "skipped": _loaded(row["skipped"], []),
         **({"best": best[0]} if best else {}),
@@ -494,7 +516,7 @@ def _hidden(seat: RowMapping) -> bool:
 
 def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"seat": "blind" if hidden else seat["kind"]}
-    shown |= {n: seat[n] for n in SHOWN if seat[n] is not None}
+    shown |= {n: value for n in SHOWN if (value := _finite(seat[n])) is not None}
     if hidden:  # what it cost, and what its error says, would name it
         shown["alias"] = seat["mask"]
         shown.pop("cost", None)
@@ -554,6 +576,11 @@ def _text(text: str) -> str:
 def _integer(value: Any) -> int:
     """SQLite's columns hold anything: text, and infinities too."""
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities, and SQLite's columns may."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _log_lost(panel: str, done: asyncio.Future[Any]) -> None:

@@ -81,6 +81,12 @@ class _Running:
         self.parts.append(kept)
         return kept
 
+    def rest(self) -> str:
+        """What still waits at the end: half a character, which becomes the sign for one that is none."""
+        text, self.half = _whole(self.half), ""
+        self.parts.append(text)
+        return text
+
 
 class FanOut:
     """The seats of one panel while they run.
@@ -154,8 +160,7 @@ class FanOut:
         self._over = True
         # All of them now: what one goes on saying while another is put on the record is not told any more.
         late = [_late(running) for running in self._awaited()]
-        for answer in late:
-            await self._report(answer)
+        await asyncio.gather(*(self._report(answer) for answer in late))
         self.close()
         return list(self._answers.values())
 
@@ -232,6 +237,8 @@ class FanOut:
         async with self._upstream.stream(call) as events:
             async for event in events:
                 if isinstance(event, Reply):
+                    if text := running.rest():
+                        self._tell(Piece(running.seat, text))
                     return replace(event, text=running.text)
                 if text := running.take(event.text):
                     self._tell(Piece(running.seat, text))

@@ -46,11 +46,6 @@ def live_foot(answer: Answer) -> str:
     return f"{above}{remark}\n\n{_result(answer)}\n\n"
 
 
-def live_section(answer: Answer) -> str:
-    """The whole of what `live` writes of a seat."""
-    return live_head(answer.seat) + answer.text + live_foot(answer)
-
-
 def closing(verdict_url: str, answers: Sequence[Answer]) -> str:
     """How to say which answers were useful; the call that it shows is one that can be judged.
 

@@ -139,7 +139,8 @@ class Seating:
 class Report:
     """A panel that is over: the answers in seat order, who merged them, and what all cost together.
 
-    `merged` is the one answer of a merged reply, None when it has to be every answer after all.
+    `merged` is the one answer of a merged reply, None when it has to be every answer after all; `gave_up` are the
+    mergers that failed before `merger` was asked.
     """
 
     seating: Seating
@@ -148,6 +149,7 @@ class Report:
     note: str = ""
     merger: Answer | None = None
     merged: str | None = None
+    gave_up: tuple[Answer, ...] = ()
 
     @property
     def partial(self) -> bool:
@@ -163,17 +165,22 @@ class Report:
         return self.answers if self.merger is None else (*self.answers, self.merger)
 
     @property
+    def _asked(self) -> tuple[Answer, ...]:
+        """All that was paid for."""
+        return (*self.all, *self.gave_up)
+
+    @property
     def prompt_tokens(self) -> int:
-        return sum(a.prompt_tokens or 0 for a in self.all)
+        return sum(a.prompt_tokens or 0 for a in self._asked)
 
     @property
     def completion_tokens(self) -> int:
-        return sum(a.completion_tokens or 0 for a in self.all)
+        return sum(a.completion_tokens or 0 for a in self._asked)
 
     @property
     def cost(self) -> float | None:
         """US dollars over the seats whose cost is known; None when none is."""
-        known = [a.cost for a in self.all if a.cost is not None]
+        known = [a.cost for a in self._asked if a.cost is not None]
         return round(sum(known), 10) if known else None
 
     def as_json(self, verdict_url: str) -> Mapping[str, Any]:
@@ -191,6 +198,8 @@ class Report:
         }
         if self.merger is not None:
             data["merger"] = self.merger.as_json()
+        if self.gave_up:
+            data["gave_up"] = [a.as_json() for a in self.gave_up]
         if self.note:
             data["note"] = self.note
         if self.cost is not None:

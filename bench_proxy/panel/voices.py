@@ -168,8 +168,15 @@ def choice_remark(answer: Answer) -> str:
 
 
 def finishes(report: Report) -> list[str]:
-    """How each alternative of a `choices` reply ended, in seat order."""
-    return [a.finish_reason if a.status == "ok" and a.finish_reason else "stop" for a in report.answers]
+    """How each alternative ended: of a `choices` reply in seat order, of a merged one as its merger ended."""
+    if report.seating.reply == "choices":
+        return [_finish(answer) for answer in report.answers]
+    # A merge of one answer is that answer.
+    return ["stop" if report.merged is None else _finish(report.merger or report.ok[0])]
+
+
+def _finish(answer: Answer) -> str:
+    return answer.finish_reason if answer.status == "ok" and answer.finish_reason else "stop"
 
 
 def voice(brief: Brief, stream: StreamMode, verdict_url: str) -> Voice:
@@ -188,7 +195,7 @@ def alternatives(report: Report, verdict_url: str) -> list[Alternative]:
             said = [answer.text + choice_remark(answer) for answer in report.answers]
             return [Alternative(*pair) for pair in zip(said, finishes(report), strict=True)]
         case "merged":
-            return [Alternative(rendering.merged(report, verdict_url))]
+            return [Alternative(rendering.merged(report, verdict_url), *finishes(report))]
         case _:
             return [Alternative(rendering.whole(report, verdict_url))]
 

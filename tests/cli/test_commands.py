@@ -198,6 +198,14 @@ def test_serve_asks_no_key_on_this_machine_and_ends_well_on_sigterm(tmp_path: Pa
             assert ask(anybody, "ok-a").json()["choices"][0]["message"]["content"] == "I am ok-a."
             listed = [entry["id"] for entry in anybody.get("/v1/models").json()["data"]]
             assert {"ok-a", "bench/pair"} <= set(listed)
+            assert ask(anybody, "bench/pair", headers={"Origin": url}).status_code == 200
+            for foreign in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": f"evil.example:{port}"}):
+                for path in ("/bench/panels", "/v1/models", "/health/liveliness"):
+                    assert anybody.get(path, headers=foreign).status_code == 403
+                refused = ask(anybody, "bench/pair", headers=foreign)
+                assert refused.status_code == 403
+                assert "LITELLM_MASTER_KEY" in refused.json()["error"]["message"]
+        assert len(models.calls("ok-b")) == 2
         text = succeeded(run(tmp_path, "ask", "pair", "Hello?", BENCH_URL=url))
         call = CALL.search(text)
         assert call is not None

@@ -4,9 +4,11 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +18,7 @@ from sqlalchemy.engine import Connection
 from bench_proxy.bench import Page
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.facts import Learned
-from bench_proxy.ledger.schema import metadata, panels, sums, verdicts
+from bench_proxy.ledger.schema import metadata, panels, seats, sums, verdicts
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
 from bench_proxy.panel.seats import Answer, SeatError, Seating
@@ -149,7 +151,51 @@ async def test_an_open_ledger_is_healthy(ledger: SqlLedger) -> None:
     assert await ledger.healthy()
 
 
+async def test_a_ledger_that_can_be_written_again_is_healthy_before_anyone_writes(ledger: SqlLedger) -> None:
+    await change(ledger, sa.text("ALTER TABLE facts RENAME TO elsewhere"))
+    ledger._writer.failing = True  # as the last commit that found the database locked, full or gone left it
+    assert not await ledger.healthy()
+    await change(ledger, sa.text("ALTER TABLE elsewhere RENAME TO facts"))
+    ledger._writer.failing = True
+    assert await ledger.healthy()
+    assert not ledger._writer.failing
+    assert await ledger.learned() == {}
+
+
 # Panels and seats
+
+
+async def test_a_model_is_seated_when_its_seat_began_and_not_when_it_answered(ledger: SqlLedger) -> None:
+    of = seating("quick", "slow")
+    await open_panel(ledger, of)
+    await put(ledger, of, replace(answer(of, 0), seconds=0.0))
+    await put(ledger, of, replace(answer(of, 1), seconds=3600.0))
+    quick, slow = await record_of(ledger, "quick"), await record_of(ledger, "slow")
+    assert slow.last_seated_ms < quick.last_seated_ms - 3_000_000
+
+
+@pytest.mark.parametrize("was_late", [False, True])
+async def test_a_call_that_we_stopped_is_no_failure_of_its_model(ledger: SqlLedger, was_late: bool) -> None:
+    of = seating("gpt")
+    await open_panel(ledger, of)
+    if was_late:
+        await put(ledger, of, answer(of, 0, "late"))
+    stopped = answer(of, 0, "error", error=SeatError(499, "cancelled", "stopped"))
+    await put(ledger, of, stopped, late=was_late)
+    sums = await record_of(ledger, "gpt")
+    assert (sums.seated, sums.failed, sums.late) == (1, 0, int(was_late))
+    (seat,) = (await shown(ledger, of))["seats"]
+    assert seat["status"] == ("late" if was_late else "error")
+
+
+async def test_odd_values_in_a_seat_spoil_no_page(ledger: SqlLedger) -> None:
+    of = await full(ledger, "gpt", "claude")
+    await change(ledger, seats.update().values({"real": "garbage", "false": "7", "seconds": float("inf")}))
+    await change(ledger, panels.update().values(seconds=float("nan")))
+    page = await ledger.panels(10, None, None, None)
+    assert [row["panel"] for row in page.rows] == [of.panel]
+    orjson.dumps([page.rows, await shown(ledger, of)])
+    assert (await ledger.judge(Verdict(of.seats[0].call, True), None)).recorded
 
 
 async def test_a_panel_is_shown_with_all_that_is_known_of_it(ledger: SqlLedger) -> None:

@@ -2,18 +2,22 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_proxy import bench
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import CollectionSettings, ModelFacts
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.panel.merging import INSTRUCTIONS, candidates, merge_request
-from bench_proxy.panel.seats import Answer, Seat
+from bench_proxy.panel.seats import Answer, Report, Seat, Seating
+from bench_proxy.panel.voices import finishes
 from bench_proxy.records import Record, Sums, record
+from bench_proxy.upstream import Reply
 from tests.doubles import Models, Remembered, Table, fails
 
 PANEL = "p20260301-120005-abcdefghijklmnop"
@@ -191,6 +195,37 @@ async def test_a_merger_that_fails_at_once_is_followed_by_the_next() -> None:
     assert report.merger.seat == Seat(f"{panel.id}.merger2", "merger", "claude")
     assert table.ledger.answers[f"{panel.id}.merger"].status == "error"
     assert not report.partial
+    gave_up = report.as_json("")["gave_up"]
+    assert [(seat["call"], seat["status"]) for seat in gave_up] == [(f"{panel.id}.merger", "error")]
+
+
+def test_a_merger_that_gave_up_is_paid_for_too() -> None:
+    seat = Seat("p1.merger", "merger", "boss")
+    failed = Answer(seat, "empty", 1.0, prompt_tokens=700, completion_tokens=77, cost=5.0)
+    merged = replace(failed, status="ok", text="All.", prompt_tokens=10, completion_tokens=5, cost=0.5)
+    report = Report(Seating("p1", "core", "bench/core", "merged", "general", "default", (), ()), (), 2.0, merger=merged)
+    both = replace(report, gave_up=(failed,))
+    assert (both.prompt_tokens, both.completion_tokens, both.cost) == (710, 82, 5.5)
+
+
+async def test_who_merges_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Remembered):
+        async def record(self, collection: str | None, owner: str | None) -> list[Record]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr(bench, "RESERVE_SECONDS", 0.01)
+    _, report = await Table(Models(), members=["gpt", "claude"], ledger=Silent()).ask(reply="merged")
+    assert report.merged is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_merge_that_was_cut_at_its_token_limit_says_so(stream: bool) -> None:
+    table = Table(
+        Models(boss=["All ag", Reply("", "length")]), members=["gpt", "claude"], others=["boss"], merger="boss"
+    )
+    _, report = await table.ask(reply="merged", stream=stream)
+    assert finishes(report) == ["length"]
 
 
 async def test_without_any_merger_every_answer_comes_back_and_the_panel_is_partial() -> None:

@@ -39,7 +39,7 @@ async def told(models: Models, *members: str, **more: Any) -> tuple[dict[str, st
         (["a", HIGH, "b"], "a\N{REPLACEMENT CHARACTER}b", "ok"),
         (["a", LOW, "b"], "a\N{REPLACEMENT CHARACTER}b", "ok"),
         (["a", HIGH, HIGH, LOW], "a\N{REPLACEMENT CHARACTER}😀", "ok"),
-        (["a", HIGH], "a", "ok"),
+        (["a", HIGH], "a\N{REPLACEMENT CHARACTER}", "ok"),
     ],
 )
 async def test_the_answer_is_what_was_told(script: list[Any], text: str, status: str) -> None:
