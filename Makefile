@@ -26,16 +26,16 @@ $(VENV)/ready: requirements-dev.lock pyproject.toml
 	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(VENV)/ready ## a proxy with offline models, one panel, and goodbye
+demo: $(VENV)/ready ## a proxy with offline models: two panels, a verdict, the record
 	$(VENV)/bin/bench-proxy demo
 
-run: $(VENV)/ready ## the same proxy, until Ctrl-C
+run: $(VENV)/ready ## the same, and the proxy runs on until Ctrl-C
 	$(VENV)/bin/bench-proxy demo --keep
 
 test: $(VENV)/ready ## the tests
 	$(PYTHON) -m pytest
 
-check: $(VENV)/ready ## format, lint, types, imports, tests: what CI runs
+check: $(VENV)/ready ## format, lint, types, imports, tests; CI runs demo, then this
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m mypy

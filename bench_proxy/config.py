@@ -1,6 +1,7 @@
 """The `bench:` block: its types and limits, where it is read from, and what is wrong with it.
 
-The only module that reads the environment. A `Config` is frozen; a reload makes a new one.
+The only module that reads bench-proxy's own settings from the environment. A `Config` is frozen; a reload makes a new
+one.
 """
 
 import difflib

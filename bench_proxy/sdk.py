@@ -25,8 +25,10 @@ def install(router: Any, config: Mapping[str, Any] | Path | str, *, ledger: str 
     """Let LiteLLM answer for the collections of `config`, their members being models of `router` (a litellm.Router).
 
     `config` is the `bench:` block as a mapping, or a YAML file that is one or has one. `ledger` is a database's URL
-    that goes before the configuration's. From now on `bench/<collection>` stands wherever LiteLLM takes a model:
-    in the router's `model_list` and `fallbacks`, and in `litellm.completion`. Nothing is opened before the first call.
+    that goes before the configuration's. From now on an entry of the router's `model_list` answers whose
+    `litellm_params.model` is `bench/<collection>`, also where its `model_name` stands in `fallbacks`, and so does
+    `litellm.completion(model="bench/core")`. The router knows the name `bench/core` only by such an entry. Nothing is
+    opened before the first call.
 
     Raises ConfigError with every fault of the configuration.
     """

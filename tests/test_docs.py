@@ -42,7 +42,7 @@ def readme_proxy(upstream: Upstream) -> Iterator[Proxy]:
         yield running
 
 
-def run(code: str, proxy: Proxy, *command: str, **more: str) -> str:
+def run(code: str, proxy: Proxy, *command: str) -> str:
     """Run a snippet as a user would, against the proxy in place of port 4000."""
     environment = {
         **os.environ,
@@ -50,7 +50,6 @@ def run(code: str, proxy: Proxy, *command: str, **more: str) -> str:
         "BENCH_URL": proxy.url,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "NO_PROXY": "*",
-        **more,
     }
     snippet = code.replace("http://127.0.0.1:4000", proxy.url)
     done = subprocess.run([*command, snippet], env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -72,7 +71,9 @@ def test_the_readme_s_commands_ask_and_judge(readme_proxy: Proxy) -> None:
     printed = run(block("bash", "bench-proxy ask"), readme_proxy, "bash", "-ec")
     call = re.search(r"`(p[\w-]+\.member1)`", printed)
     assert call is not None, printed
-    printed = run(block("bash", "/bench/verdict"), readme_proxy, "bash", "-ec", CALL=call.group(1))
+    snippet, named = re.subn(r"^CALL=\S+", f"CALL={call.group(1)}", block("bash", "/bench/verdict"), flags=re.MULTILINE)
+    assert named == 1
+    printed = run(snippet, readme_proxy, "bash", "-ec")
     assert '"recorded":true' in printed
     assert f"{call.group(1)}: useful" in printed
     judged = [line for line in json.loads(printed[printed.index('{"collection"') :])["models"] if line["useful"]]
