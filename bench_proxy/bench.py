@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench_proxy.catalog import Catalog, Model
-from bench_proxy.config import SERVED_MODES, Config
+from bench_proxy.config import MODEL_PREFIX, SERVED_MODES, Config
 from bench_proxy.cooling import Cooling
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NobodyCanSit, NotFound, Overloaded, PanelFailed
 from bench_proxy.facts import Facts, Learned, saw
@@ -65,6 +65,12 @@ class Caller:
     owner: str
     admin: bool
     allowed: Callable[[Collection[str]], Awaitable[list[str]]]
+
+
+async def callable_collections(caller: Caller, config: Config) -> list[str]:
+    """The names of the collections that this key may call."""
+    models = await caller.allowed([f"{MODEL_PREFIX}{name}" for name in config.collections])
+    return [model.removeprefix(MODEL_PREFIX) for model in models]
 
 
 @dataclass(frozen=True, slots=True)

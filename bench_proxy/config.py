@@ -160,14 +160,18 @@ class Config(Section):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the block was found: the file that holds it, and LiteLLM's own file, which lists the models."""
+    """Where the block was found: the file that holds it, and LiteLLM's own file, which lists the models and may
+    include others.
+    """
 
     litellm_file: Path
     block_file: Path
+    included: tuple[Path, ...] = ()
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Changes when either file does, a swapped symlink included. Blocking: call it in a thread."""
-        return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in (self.litellm_file.stat(), self.block_file.stat()))
+        """Changes when one of the files does, a swapped symlink included. Blocking: call it in a thread."""
+        looks = (file.stat() for file in (self.litellm_file, self.block_file, *self.included))
+        return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in looks)
 
 
 def load(
@@ -183,16 +187,19 @@ def load(
     that are collections; without them they are read from the file, as they are before LiteLLM has started. Raises
     ConfigError with every fault.
     """
-    litellm = _read(litellm_file)
+    found = _documents(litellm_file)
+    documents = list(found.values())
+    litellm = documents[0]
     if override is not None:
         block_file, block = override, _block_of(_read(override))
     else:
         block_file, block = _block_in(litellm, litellm_file)
     where = "" if block_file != litellm_file else "bench."
-    documents = _documents(litellm_file)
     known = models if models is not None else _model_names(documents)
     nested = {*panels, *panel_names(_model_list(documents), _aliases(documents))}
-    return parse(block, str(block_file), where=where, models=known, panels=nested), Source(litellm_file, block_file)
+    return parse(block, str(block_file), where=where, models=known, panels=nested), Source(
+        litellm_file, block_file, tuple(found)[1:]
+    )
 
 
 def read(
@@ -280,7 +287,7 @@ def environment() -> Environment:
 def master_key_set(litellm_file: Path) -> bool:
     """Whether LiteLLM will ask for a key: from its file, `os.environ/NAME` included, or the environment."""
     stated = ""
-    for document in _documents(litellm_file):  # a later one overrides the section
+    for document in _documents(litellm_file).values():  # a later one overrides the section
         if isinstance(general := document.get("general_settings"), dict):
             stated = str(general.get("master_key") or "")
     if stated.startswith("os.environ/"):
@@ -290,7 +297,7 @@ def master_key_set(litellm_file: Path) -> bool:
 
 def listed_models(litellm_file: Path) -> list[dict[str, Any]]:
     """The entries of LiteLLM's `model_list`. Raises ConfigError."""
-    return [dict(entry) for entry in _model_list(_documents(litellm_file))]
+    return [dict(entry) for entry in _model_list(list(_documents(litellm_file).values()))]
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -347,22 +354,24 @@ def _block_in(document: dict[str, Any], file: Path) -> tuple[Path, Any]:
     return file, block
 
 
-def _documents(file: Path) -> list[dict[str, Any]]:
+def _documents(file: Path) -> dict[Path, dict[str, Any]]:
     """LiteLLM's file and those that it includes, nested ones too, in the order in which LiteLLM merges them."""
     found: dict[Path, dict[str, Any]] = {}
+    seen: set[Path] = set()
     waiting = [file]
     while waiting:
         current = waiting.pop(0)
-        if current.resolve() in found:
+        if current.resolve() in seen:
             continue
-        document = found[current.resolve()] = _read(current)
+        seen.add(current.resolve())
+        document = found[current] = _read(current)
         included = document.get("include", [])
         if not (isinstance(included, list) and all(isinstance(name, str) for name in included)):
             raise ConfigError(str(current), ["include: must be a list of files"])
         # Beside the file that names it, else beside the first one.
         beside = [current.parent / name for name in included]
         waiting += [p if p.exists() else file.parent / name for p, name in zip(beside, included, strict=True)]
-    return list(found.values())
+    return found
 
 
 def _model_list(documents: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

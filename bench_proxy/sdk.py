@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench_proxy.bench import Bench, Caller, Judged
-from bench_proxy.config import Config, read
+from bench_proxy.config import MODEL_PREFIX, Config, read
 from bench_proxy.host import models
 from bench_proxy.host.decisions import Decisions
 from bench_proxy.host.installation import Installation
@@ -104,6 +104,7 @@ class Installed:
         """Whoever holds the router may call all of its models, and see all panels."""
 
         async def allowed(names: Any) -> list[str]:
-            return [name for name in names if self._router.get_model_list(model_name=name)]
+            router = self._router
+            return [n for n in names if n.startswith(MODEL_PREFIX) or router.get_model_list(model_name=n)]
 
         return Caller(owner="local", admin=True, allowed=allowed)

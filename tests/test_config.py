@@ -461,6 +461,19 @@ def test_bench_config_wins_over_the_block_of_litellms_file(tmp_path: Path, monke
     assert source == Source(file, override)
 
 
+def test_a_file_that_litellms_file_includes_is_watched_too(tmp_path: Path) -> None:
+    included = write(tmp_path / "models.yaml", litellm("gpt"))
+    file = write(
+        tmp_path / "litellm.yaml",
+        {"include": ["models.yaml"], "bench": {"collections": {"core": {"members": ["gpt"]}}}},
+    )
+    _, source = load(file)
+    assert source.included == (included,)
+    before = source.stamp()
+    write(included, litellm("gpt", "claude"))
+    assert source.stamp() != before
+
+
 def test_bench_config_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(write(tmp_path / "litellm.yaml", litellm("gpt")), override=tmp_path / "bench.yaml")

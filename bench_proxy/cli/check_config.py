@@ -29,22 +29,29 @@ def check_config(file: Path, lanes: bool) -> None:
             raise ConfigError(str(source.block_file), [without_collections(source)])
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"{source.block_file}: {len(config.collections)} collections, no fault")
+    click.echo(f"{source.block_file}: {_counted(len(config.collections), 'collection')}, no fault")
     for name, collection in config.collections.items():
         explorers = config.explorers_of(name)
         served = collection.reply in SERVED_MODES
         unserved = "" if served else f", which this version does not answer: ask bench/{name}:all"
         click.echo(
-            f"  bench/{name}: {', '.join(collection.members)} + {explorers} explorers, {collection.reply}{unserved}"
+            f"  bench/{name}: {', '.join(collection.members)} + {_counted(explorers, 'explorer')},"
+            f" {collection.reply}{unserved}"
         )
     if lanes:
         _show_lanes(file, config)
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _show_lanes(file: Path, config: Config) -> None:
     os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
     from bench_proxy.host.lean import lanes_of
+    from bench_proxy.host.provider import PROVIDING
 
+    PROVIDING.register()  # a collection may stand in model_list
     forced = {name: facts.lane for name, facts in config.models.items()}
     for alias, lane in lanes_of(listed_models(file), forced).items():
         because = f" ({lane['lane_because']})" if "lane_because" in lane else ""

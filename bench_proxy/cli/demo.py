@@ -131,7 +131,9 @@ def _show_record(http: httpx.Client) -> None:
 
 
 def _say_what_to_try(url: str) -> None:
-    command = shlex.quote(sys.argv[0])  # as it was called: a checkout's is on no PATH
+    # As it was called: a checkout's is on no PATH.
+    called = sys.argv[0]
+    command = "python -m bench_proxy" if called.endswith("__main__.py") else shlex.quote(called)
     click.secho(f"\nThe proxy goes on running at {url}. Try, in another terminal:\n", bold=True)
     click.echo(
         f"""  {command} ask core "How do I name things?" --url {url}

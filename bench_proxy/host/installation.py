@@ -9,10 +9,10 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from bench_proxy.bench import Bench, Caller
+from bench_proxy.bench import Bench, Caller, callable_collections
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats.brief import read_brief
+from bench_proxy.formats.brief import is_complete, read_brief
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.request import Brief
 from bench_proxy.host.billing import charge
@@ -90,16 +90,19 @@ class Installation:
         bench = here.bench.result()
         config = bench.config
         request, wish = ChatFormat().read(asked.body)
+        caller = self._caller(asked.metadata)
+        # LiteLLM has checked that this key may call this name; an error must not tell of others.
+        complete = is_complete(asked.body["model"], config)
         brief = read_brief(
             asked.body,
             asked.headers,
             config,
-            config.collections,
+            config.collections if complete else await callable_collections(caller, config),
             stream=wish.stream,
             include_usage=wish.include_usage,
         )
         brief = _in_time(brief, config, asked.timeout)
-        panel = await bench.ask(brief, request, self._caller(asked.metadata), config)
+        panel = await bench.ask(brief, request, caller, config)
         context = copy_context()
         context.run(charge, asked.metadata)
         running = context.run(bench.start, panel)

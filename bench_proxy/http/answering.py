@@ -14,7 +14,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from bench_proxy.bench import Bench, Caller, Panel, check_answered
+from bench_proxy.bench import Bench, Caller, Panel, callable_collections, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
 from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
@@ -86,7 +86,7 @@ class Answering:
         request, wish = format.read(body)
         # LiteLLM has checked that this key may call this collection; an error also says which others it may call.
         complete = is_complete(body["model"], config)
-        names = list(config.collections) if complete else await _allowed(caller, config)
+        names = list(config.collections) if complete else await callable_collections(caller, config)
         brief = read_brief(body, headers, config, names, stream=wish.stream, include_usage=wish.include_usage)
         if brief.reply == "choices" and not wish.alternatives:
             brief = replace(brief, reply="all")
@@ -281,11 +281,6 @@ def _asked_of_litellm(body: dict[str, Any] | None) -> dict[str, Any]:
     if body is None:
         return {}
     return {**body, "model": f"bench/{collection_of(body['model'])}".rstrip("/")}
-
-
-async def _allowed(caller: Caller, config: Config) -> list[str]:
-    models = await caller.allowed([f"bench/{name}" for name in config.collections])
-    return [model.removeprefix("bench/") for model in models]
 
 
 def _check_depth(body: object) -> None:

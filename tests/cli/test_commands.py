@@ -233,7 +233,10 @@ def test_the_demo_shows_the_whole_round_and_ends_well(tmp_path: Path) -> None:
 def test_a_key_that_is_not_set_here_is_named(tmp_path: Path) -> None:
     params = {"model": "openai/gpt", "api_key": "os.environ/A_KEY"}
     document = {
-        "model_list": [{"model_name": "gpt", "litellm_params": params}],
+        "model_list": [
+            {"model_name": "gpt", "litellm_params": params},
+            {"model_name": "panel", "litellm_params": {"model": "bench/core"}},
+        ],
         "bench": {"collections": {"core": {"members": ["gpt"]}}},
     }
     (tmp_path / "litellm_config.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
