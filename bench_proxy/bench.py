@@ -23,7 +23,7 @@ from bench_proxy.panel.refusals import refuse
 from bench_proxy.panel.seating import Numbering, Plan, for_shape, plan, stalest
 from bench_proxy.panel.seats import Answer, Piece, Report, Seat, Seating
 from bench_proxy.ratings import Wins
-from bench_proxy.records import Record, Verdict, rated
+from bench_proxy.records import Record, Sums, Verdict, rated
 from bench_proxy.size import size
 from bench_proxy.upstream import Upstream
 
@@ -148,6 +148,10 @@ class Ledger(Protocol):
 
     async def record(self, collection: str | None, owner: str | None) -> list[Record]:
         """One line a model and shape, without ratings."""
+        ...
+
+    async def totals(self) -> list[tuple[str, Sums]]:
+        """Over all keys and shapes: a collection's name, and the sums of one of its models in it."""
         ...
 
     async def wins(self, collection: str | None, owner: str | None) -> Mapping[str, Wins]:

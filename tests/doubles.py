@@ -20,7 +20,7 @@ from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.marks import Pick
 from bench_proxy.panel.seats import Answer, Piece, Report, Seating
 from bench_proxy.ratings import Wins
-from bench_proxy.records import Record, Verdict
+from bench_proxy.records import Record, Sums, Verdict
 from bench_proxy.upstream import Call, Reply, Text
 
 Step = str | float | asyncio.Event | Exception | Reply
@@ -125,6 +125,9 @@ class Remembered:
 
     async def record(self, collection: str | None, owner: str | None) -> list[Record]:
         return self.lines
+
+    async def totals(self) -> list[tuple[str, Sums]]:
+        return []
 
     async def wins(self, collection: str | None, owner: str | None) -> Mapping[str, Wins]:
         return {}

@@ -23,7 +23,7 @@ MASTER_KEY = "sk-test-4f1b8c0e6a2d47c39b75e8d1f0a3c6b9"
 EXTENSION = "bench_proxy.gateway"
 LITELLM = Path(sys.executable).parent / "litellm"
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 90
+START_SECONDS = 180
 TAIL = 4000  # characters of the log in an error
 INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
 

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from bench_proxy.bench import Bench, Caller
 from bench_proxy.catalog import Model
-from bench_proxy.errors import BenchError, InvalidRequest, NotFound, WrongContentType
+from bench_proxy.errors import BenchError, Denied, InvalidRequest, NotFound, WrongContentType
 from bench_proxy.http.answering import Authenticate
 from bench_proxy.marks import Pick
 from bench_proxy.records import Record, Verdict
@@ -175,6 +175,14 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane) 
         known = {model.alias: model for model in bench().models()}
         left, now = bench().cooling.left(), time.time()
         return {"models": [{**_known(known[a], now, left.get(a)), **lane(a)} for a in await who.allowed(list(known))]}
+
+    @router.get("/metrics")
+    async def prometheus(who: Annotated[Caller, Depends(caller)]) -> Response:
+        if not who.admin:
+            raise Denied("the metrics are over all keys: ask with the master key", status=403, type="permission_error")
+        from bench_proxy.http.metrics import CONTENT_TYPE, metrics  # most proxies are never scraped
+
+        return Response(await metrics(bench(), lane), media_type=CONTENT_TYPE)
 
     return router
 

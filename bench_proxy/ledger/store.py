@@ -154,10 +154,8 @@ class SqlLedger:
         return await self._read(read)
 
     async def record(self, collection: str | None, owner: str | None) -> list[Record]:
-        totals = [_total(sums.c[name]).label(name) for name in COUNTERS]
-        latest = [sa.func.max(sums.c[name]).label(name) for name in ("last_seated_ms", "last_judged_ms")]
         query = (
-            sa.select(sums.c.alias, sums.c.shape, *totals, *latest)
+            sa.select(sums.c.alias, sums.c.shape, *_summed())
             .where(*_within(sums, collection, owner))
             .group_by(sums.c.alias, sums.c.shape)
             .order_by(sums.c.alias, sums.c.shape)
@@ -165,6 +163,19 @@ class SqlLedger:
 
         def read(connection: Connection) -> list[Record]:
             return [record(Sums(**_integers(row))) for row in connection.execute(query).mappings()]
+
+        return await self._read(read)
+
+    async def totals(self) -> list[tuple[str, Sums]]:
+        of = (sums.c.collection, sums.c.alias)
+        query = sa.select(*of, *_summed()).where(sums.c.collection != "").group_by(*of).order_by(*of)
+
+        def read(connection: Connection) -> list[tuple[str, Sums]]:
+            found = []
+            for row in connection.execute(query).mappings():
+                counts = {name: value for name, value in row.items() if name != "collection"}
+                found.append((row["collection"], Sums(shape="", **_integers(counts))))
+            return found
 
         return await self._read(read)
 
@@ -550,7 +561,13 @@ def _at(cursor: str) -> tuple[int, str]:
     return int(at_ms), panel
 
 
-def _integers(row: RowMapping) -> dict[str, Any]:
+def _summed() -> list[sa.ColumnElement[Any]]:
+    """The columns of `sums`, over the rows of a group."""
+    latest = [sa.func.max(sums.c[name]).label(name) for name in ("last_seated_ms", "last_judged_ms")]
+    return [*(_total(sums.c[name]).label(name) for name in COUNTERS), *latest]
+
+
+def _integers(row: Mapping[str, Any] | RowMapping) -> dict[str, Any]:
     return {name: _integer(value) if name not in {"alias", "shape"} else value for name, value in row.items()}
 
 
