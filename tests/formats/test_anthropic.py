@@ -29,6 +29,7 @@ from bench_proxy.formats.checking import MOST_FIELDS, MOST_PARTS
 from bench_proxy.formats.places import place
 from bench_proxy.panel.refusals import refuse
 from bench_proxy.size import IMAGE_TOKENS, size
+from tests.claude_code import FIRST_REQUEST
 
 Json = dict[str, Any]
 
@@ -595,59 +596,17 @@ def test_any_content_is_read_or_refused_with_words(blocks: list[Any], role: str)
 
 # What Claude Code sends first
 
-CLAUDE_CODE: Json = {
-    "model": "bench/core",
-    "max_tokens": 32_000,
-    "metadata": {"user_id": json.dumps({"device_id": "0" * 64, "account_uuid": "", "session_id": "1-2-3"})},
-    "stream": True,
-    "system": [
-        text("x-anthropic-billing-header: cc_version=2.1.332; cch=1a2b3;"),
-        text("You are Claude Code.", cache_control={"type": "ephemeral"}),
-        text("Be concise.", cache_control={"type": "ephemeral"}),
-    ],
-    "messages": [
-        {"role": "user", "content": [text("<system-reminder>\nToday is Sunday.\n</system-reminder>"), text("Hello.")]},
-        {"role": "system", "content": [text("Tools are found by search.", cache_control={"type": "ephemeral"})]},
-    ],
-    "thinking": {"type": "adaptive", "display": "omitted"},
-    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-    "output_config": {"effort": "high"},
-    "tools": [
-        {
-            "name": "Read",
-            "description": "Reads a file.",
-            "input_schema": {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "type": "object",
-                "properties": {
-                    "file_path": {"type": "string", "pattern": "^/"},
-                    "limit": {"type": "integer", "exclusiveMinimum": 0, "default": 2000},
-                },
-                "required": ["file_path"],
-                "additionalProperties": False,
-            },
-        },
-        {"name": "ToolSearch", "description": "Finds tools.", "input_schema": {"type": "object", "properties": {}}},
-        {
-            "name": "Placeholder",
-            "description": "Stands for tools that are found later.",
-            "input_schema": {"type": "object", "properties": {}},
-            "defer_loading": True,
-        },
-    ],
-}
-
 
 def test_the_first_request_of_claude_code_is_read_as_it_is_meant() -> None:
-    request, wish = MESSAGES.read(CLAUDE_CODE)
-    system = [text(block["text"]) for block in CLAUDE_CODE["system"]]
+    request, wish = MESSAGES.read(FIRST_REQUEST)
+    system = [text(block["text"]) for block in FIRST_REQUEST["system"]]
     assert list(request.messages) == [
         {"role": "system", "content": system},
-        {"role": "user", "content": CLAUDE_CODE["messages"][0]["content"]},
+        {"role": "user", "content": FIRST_REQUEST["messages"][0]["content"]},
         {"role": "system", "content": "Tools are found by search."},
     ]
     functions = [tool["function"] for tool in request.settings["tools"]]
-    assert [function["parameters"] for function in functions] == [t["input_schema"] for t in CLAUDE_CODE["tools"]]
+    assert [function["parameters"] for function in functions] == [t["input_schema"] for t in FIRST_REQUEST["tools"]]
     assert all(set(function) == {"name", "description", "parameters"} for function in functions)
     assert dict(request.settings) == {
         "max_tokens": 32_000,
@@ -658,7 +617,7 @@ def test_the_first_request_of_claude_code_is_read_as_it_is_meant() -> None:
 
 
 def test_a_panel_refuses_the_tools_of_claude_code_by_name() -> None:
-    error = refused_by_a_panel(CLAUDE_CODE)
+    error = refused_by_a_panel(FIRST_REQUEST)
     assert error.param == "tools"
     assert "tools cannot be used on a panel" in error.message
 
@@ -668,8 +627,8 @@ def test_the_tokens_of_claude_codes_request_are_counted_with_its_tools() -> None
         request, _ = COUNTING.read(document)
         return size(request.messages, request.settings).tokens
 
-    without = {k: v for k, v in CLAUDE_CODE.items() if k not in {"tools", "max_tokens"}}
-    assert tokens(CLAUDE_CODE) > tokens(without) + 100
+    without = {k: v for k, v in FIRST_REQUEST.items() if k not in {"tools", "max_tokens"}}
+    assert tokens(FIRST_REQUEST) > tokens(without) + 100
     assert tokens(without) > 30
 
 
