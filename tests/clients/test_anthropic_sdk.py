@@ -426,6 +426,12 @@ def test_a_partial_panel_can_be_refused(sdk: Anthropic) -> None:
         ask(sdk, "bench/partial", extra_body={"bench": {"partial": "refuse"}})
 
 
+def test_a_model_that_is_not_listed_is_raised_as_not_found(sdk: Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError, match="bench/pair") as caught:
+        sdk.models.retrieve("bench/pear")
+    assert error_of(caught.value)["type"] == "not_found_error"
+
+
 def refused(reply: Raw, status: int, kind: str) -> str:
     assert reply.status == status, reply.body[:500]
     assert reply.headers["content-type"] == "application/json"
