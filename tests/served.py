@@ -98,6 +98,7 @@ COLLECTIONS: dict[str, dict[str, Any]] = {
     "patient": {"members": ["ok-h"], "explorers": 1, "shape": "patient"},
     "guests": {"members": ["ok-a"], "explorers": 2, "shape": "general"},
     "seeing": {"members": ["ok-h"], "explorers": 0},
+    "cut-short": {"members": ["length-a"], "explorers": 0, "shape": "general"},
     "paged": {"members": ["ok-a"], "explorers": 0},
 }
 

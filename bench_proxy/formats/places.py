@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 
+from bench_proxy.formats import anthropic
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
 
 CHAT = ChatFormat()
+MESSAGES = anthropic.MessagesFormat()
+MESSAGES_TO_COUNT = anthropic.MessagesFormat(anthropic.Conversation)
 
 PLACES: Mapping[str, Place] = {
     "/v1/chat/completions": Place(CHAT),
     "/chat/completions": Place(CHAT),
+    "/v1/messages": Place(MESSAGES),
+    "/v1/messages/count_tokens": Place(MESSAGES_TO_COUNT, count=anthropic.count),
 }
 
 

@@ -15,7 +15,7 @@ from bench_proxy.config import MODEL_PREFIX, SERVED_MODES
 from bench_proxy.errors import BenchError, UnknownModel
 from bench_proxy.formats.base import Format, dumps
 from bench_proxy.formats.brief import collection_of
-from bench_proxy.formats.places import CHAT
+from bench_proxy.formats.places import CHAT, MESSAGES
 from bench_proxy.http.answering import Authenticate, Response, send_error
 
 PassOn = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -209,5 +209,5 @@ def _gemini(entry: Entry) -> Entry:
 
 
 OPENAI = Shape(CHAT, _as_it_is)
-ANTHROPIC = Shape(CHAT, _anthropic)
+ANTHROPIC = Shape(MESSAGES, _anthropic)
 GEMINI = Shape(CHAT, _gemini)

@@ -1,0 +1,507 @@
+"""Anthropic Messages.
+
+https://platform.claude.com/docs/en/api/messages
+https://platform.claude.com/docs/en/api/messages-count-tokens
+https://platform.claude.com/docs/en/build-with-claude/streaming
+https://platform.claude.com/docs/en/api/errors
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+
+from bench_proxy.errors import BenchError, InvalidRequest
+from bench_proxy.formats.base import Alternative, Data, Envelope, InTurn, Usage, Wish, dumps
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, check_breadth, invalid
+from bench_proxy.formats.request import ChatRequest, Json
+
+BUDGETS = ((10_000, "high"), (5_000, "medium"), (2_000, "low"), (0, "minimal"))
+"""The effort that a budget of so many thinking tokens stands for; LiteLLM draws the same lines."""
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+}
+
+ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+
+# Reading. Each block says what it is in a chat completion. The tags of unions are in brackets, since they are no
+# places in a body. What is not declared is not read, as cache marks.
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class Block(Strict):
+    """A piece of a message's content."""
+
+    def parts(self) -> list[Json]:
+        """Its parts in chat; none for what does not stand in a message's content there."""
+        return []
+
+
+class Text(Block):
+    text: str
+
+    def parts(self) -> list[Json]:
+        return [text_part(self.text)]
+
+
+class InlineSource(Strict):
+    media_type: str
+    data: str
+
+    def part(self) -> Json:
+        return {"type": "image_url", "image_url": {"url": f"data:{self.media_type};base64,{self.data}"}}
+
+
+class UrlSource(Strict):
+    url: str
+
+    def part(self) -> Json:
+        return {"type": "image_url", "image_url": {"url": self.url}}
+
+
+class OtherSource(Strict):
+    """An uploaded file, which only Anthropic can look up."""
+
+    type: str
+
+    def part(self) -> Json:
+        # The image within is for whoever counts tokens; what refuses the part repeats its type.
+        return {"type": f"image by {self.type}", "image": {"type": "image"}}
+
+
+SOURCES = frozenset({"base64", "url"})
+
+
+def _source(source: object) -> str:
+    kind = source.get("type") if isinstance(source, dict) else None
+    return f"[{kind}]" if isinstance(kind, str) and kind in SOURCES else "[other]"
+
+
+Source = Annotated[
+    Annotated[InlineSource, Tag("[base64]")]
+    | Annotated[UrlSource, Tag("[url]")]
+    | Annotated[OtherSource, Tag("[other]")],
+    Discriminator(_source),
+]
+
+
+class Image(Block):
+    source: Source
+
+    def parts(self) -> list[Json]:
+        return [self.source.part()]
+
+
+class Document(Block):
+    """Plain text is text wherever it stands. A PDF is not, and neither is text that is to be cited."""
+
+    source: dict[str, Any]
+    title: str | None = None
+    context: str | None = None
+    citations: dict[str, Any] | None = None
+
+    def parts(self) -> list[Json]:
+        written = self.source.get("data")
+        cited = (self.citations or {}).get("enabled")
+        if self.source.get("type") != "text" or not isinstance(written, str) or cited:
+            return [{"type": "document", "source": self.source}]
+        return [text_part(text) for text in (self.title, self.context, written) if text]
+
+
+class Thinking(Block):
+    """Reasoning is signed or encrypted by the model that did it, and no other one may see it."""
+
+
+class ToolUse(Block):
+    id: str
+    name: str
+    input: dict[str, Any]
+
+    def call(self) -> Json:
+        arguments = orjson.dumps(self.input).decode()
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+
+
+class Other(Block):
+    """What only Anthropic runs or reads; a panel refuses it by its type."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    type: str
+
+    def parts(self) -> list[Json]:
+        return [{**(self.model_extra or {}), "type": self.type}]
+
+
+BLOCKS = frozenset({"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"})
+INNER_BLOCKS = frozenset({"text", "image", "document"})
+"""Those that may stand in the result of a tool."""
+
+
+def _kind(known: frozenset[str]) -> Callable[[object], str]:
+    def kind_of(block: object) -> str:
+        kind = block.get("type") if isinstance(block, dict) else None
+        return f"[{kind}]" if isinstance(kind, str) and kind in known else "[other]"
+
+    return kind_of
+
+
+InnerBlock = Annotated[
+    Annotated[Text, Tag("[text]")]
+    | Annotated[Image, Tag("[image]")]
+    | Annotated[Document, Tag("[document]")]
+    | Annotated[Other, Tag("[other]")],
+    Discriminator(_kind(INNER_BLOCKS)),
+]
+
+
+class ToolResult(Block):
+    tool_use_id: str
+    content: str | Annotated[Many[InnerBlock], Field(max_length=MOST_PARTS)] | None = None
+
+    def message(self) -> Json:
+        return {"role": "tool", "tool_call_id": self.tool_use_id, "content": _content(self.content or "")}
+
+
+AnyBlock = Annotated[
+    Annotated[Text, Tag("[text]")]
+    | Annotated[Image, Tag("[image]")]
+    | Annotated[Document, Tag("[document]")]
+    | Annotated[Thinking, Tag("[thinking]")]
+    | Annotated[Thinking, Tag("[redacted_thinking]")]
+    | Annotated[ToolUse, Tag("[tool_use]")]
+    | Annotated[ToolResult, Tag("[tool_result]")]
+    | Annotated[Other, Tag("[other]")],
+    Discriminator(_kind(BLOCKS)),
+]
+Content = str | Annotated[Many[AnyBlock], Field(max_length=MOST_PARTS)]
+
+
+class Message(Strict):
+    role: Literal["user", "assistant", "system"]
+    """`system` is what Claude Code sends in the middle of a conversation."""
+
+    content: Content
+
+    def chat(self) -> Iterator[Json]:
+        """In chat, results of tools are messages of their own, and stand right behind the calls."""
+        if isinstance(self.content, str):
+            yield {"role": self.role, "content": self.content}
+            return
+        yield from (block.message() for block in self.content if isinstance(block, ToolResult))
+        said = _content(self.content)
+        calls = [block.call() for block in self.content if isinstance(block, ToolUse)]
+        if calls:
+            yield {"role": self.role, "content": said or None, "tool_calls": calls}
+        elif said or all(isinstance(block, Text) for block in self.content):
+            yield {"role": self.role, "content": said}
+
+
+class ClientTool(Strict):
+    """A tool that the caller runs. It has no type, or `custom`."""
+
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def chat(self) -> Json:
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.input_schema or {"type": "object", "properties": {}},
+            "strict": self.strict,
+        }
+        return {"type": "function", "function": {k: v for k, v in function.items() if v is not None}}
+
+
+class VendorTool(Strict):
+    """A tool of Anthropic's own making, which stays what it is."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    type: str
+
+    def chat(self) -> Json:
+        return {**(self.model_extra or {}), "type": self.type}
+
+
+def _maker(tool: object) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    return "[client]" if kind is None or kind == "custom" else "[vendor]"
+
+
+Tool = Annotated[Annotated[ClientTool, Tag("[client]")] | Annotated[VendorTool, Tag("[vendor]")], Discriminator(_maker)]
+
+
+class McpServer(Strict):
+    """Its tools are run by Anthropic. Its address and its token are not read."""
+
+    name: str
+
+
+class ToolChoice(Strict):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    def chat(self) -> object:
+        if self.type == "tool":
+            if self.name is None:
+                raise InvalidRequest('"tool_choice.name" is required', param="tool_choice.name")
+            return {"type": "function", "function": {"name": self.name}}
+        return "required" if self.type == "any" else self.type
+
+
+class ThinkingConfig(Strict):
+    type: str
+    budget_tokens: int | None = None
+
+    @property
+    def effort(self) -> str | None:
+        if self.type != "enabled" or self.budget_tokens is None:
+            return None
+        return next((effort for least, effort in BUDGETS if self.budget_tokens >= least), "minimal")
+
+
+class OutputFormat(Strict):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+    def chat(self) -> Json:
+        schema = {"name": "answer", "schema": self.schema_, "strict": is_closed(self.schema_)}
+        return {"type": "json_schema", "json_schema": schema}
+
+
+class OutputConfig(Strict):
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class Conversation(Strict):
+    """What both paths read of a body. All else is about one vendor's bookkeeping, and a panel has several vendors."""
+
+    messages: Annotated[Many[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+    system: str | Annotated[Many[InnerBlock], Field(max_length=MOST_PARTS)] | None = None
+    stream: bool | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_k: int | None = None
+    stop_sequences: Many[str] | None = None
+    thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    tools: Many[Tool] | None = None
+    mcp_servers: Many[McpServer] | None = None
+    tool_choice: ToolChoice | None = None
+    thread: dict[str, Any] | None = None
+
+    def request(self) -> ChatRequest:
+        if self.thread and self.thread.get("previous_message_id") is not None:
+            raise InvalidRequest(
+                'a conversation cannot be continued by "thread": nothing is stored, send all of its messages',
+                param="thread.previous_message_id",
+            )
+        messages = [chat for message in self.messages for chat in message.chat()]
+        if not messages:
+            raise InvalidRequest('"messages" hold nothing but thinking, which no other model may see', param="messages")
+        if self.system and (said := self.system if isinstance(self.system, str) else _content(self.system)):
+            messages.insert(0, {"role": "system", "content": said})
+        return ChatRequest(messages, {k: v for k, v in self.settings().items() if v is not None})
+
+    def settings(self) -> dict[str, Any]:
+        """Under their names in chat; None for what was not sent."""
+        config = self.output_config or OutputConfig()
+        output = config.format or self.output_format
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "stop": self.stop_sequences or None,
+            "reasoning_effort": config.effort or (self.thinking.effort if self.thinking else None),
+            "response_format": output.chat() if output else None,
+            **self._tools(),
+        }
+
+    def _tools(self) -> dict[str, Any]:
+        """An empty list of tools is no tools; what only steers tools goes with it, since vendors refuse it alone."""
+        choice = self.tool_choice
+        tools = [tool.chat() for tool in self.tools or ()]
+        tools += [{"type": "mcp_server", "name": server.name} for server in self.mcp_servers or ()]
+        steering = {"tool_choice": choice.chat(), "parallel_tool_calls": _parallel(choice)} if choice else {}
+        return {"tools": tools, **steering} if tools else {}
+
+
+class Body(Conversation):
+    """Of a request that asks for an answer."""
+
+    max_tokens: Annotated[int, Field(ge=1)]
+    compaction: dict[str, Any] | None = None
+
+    def request(self) -> ChatRequest:
+        if self.compaction is not None:
+            raise InvalidRequest(
+                '"compaction" asks for a block that only Anthropic writes; ask for a summary in a message',
+                param="compaction",
+            )
+        return super().request()
+
+    def settings(self) -> dict[str, Any]:
+        return {"max_tokens": self.max_tokens, **super().settings()}
+
+
+def text_part(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _content(content: str | Sequence[Block]) -> Any:
+    """Content in chat. A single text is a string, which is the one form that every model's server takes."""
+    if isinstance(content, str):
+        return content
+    parts = [part for block in content for part in block.parts()]
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def _parallel(choice: ToolChoice) -> bool | None:
+    return False if choice.disable_parallel_tool_use else None
+
+
+def is_closed(schema: object) -> bool:
+    """Whether a schema is one that OpenAI holds its models to: no object has optional properties, or others than it
+    lists. A schema that is not is still sent, for a model to follow as well as it can: changing it would be worse.
+    """
+    if isinstance(schema, list):
+        return all(is_closed(inner) for inner in schema)
+    if not isinstance(schema, dict):
+        return True
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if isinstance(properties, dict) and isinstance(required, list):
+        closed = schema.get("additionalProperties") is False and all(name in required for name in properties)
+        return closed and all(is_closed(inner) for inner in properties.values())
+    return all(is_closed(inner) for inner in schema.values())
+
+
+# Writing.
+
+
+def request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+class MessagesFormat:
+    """`body` says what has to be in a request; `new_id` names one that has no panel."""
+
+    content_type = "application/json"
+    stream_content_type = "text/event-stream; charset=utf-8"
+
+    def __init__(self, body: type[Conversation] = Body, new_id: Callable[[], str] = request_id) -> None:
+        self._body = body
+        self._new_id = new_id
+
+    def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        check_breadth(body)
+        try:
+            checked = self._body.model_validate({name: value for name, value in body.items() if value is not None})
+        except ValidationError as error:
+            raise invalid(error) from None
+        return checked.request(), Wish(bool(checked.stream))
+
+    def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
+        content = [text_part(answer.text) for answer in answers]
+        reason = stop_reason([answer.finish_reason for answer in answers])
+        return dumps({**_message(envelope, content, reason, usage), "bench": data})
+
+    def stream(self, envelope: Envelope) -> "MessagesStream":
+        return MessagesStream(envelope)
+
+    def error(self, error: BenchError) -> bytes:
+        panel = (error.data or {}).get("panel")
+        return dumps(_error(error, f"req_{panel}" if panel else self._new_id()))
+
+
+class MessagesStream(InTurn):
+    """Blocks have to come one after the other: Anthropic's own SDK puts a delta to the block that was opened last."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        super().__init__()
+        self._envelope = envelope
+
+    def _open(self, index: int) -> bytes:
+        start = b""
+        if index == 0:
+            # What was used is known at the end only, where clients take it from too.
+            start = event("message_start", message=_message(self._envelope, [], None, Usage(0, 0)))
+        return start + event("content_block_start", index=index, content_block=text_part(""))
+
+    def _piece(self, text: str, index: int) -> bytes:
+        return event("content_block_delta", index=index, delta={"type": "text_delta", "text": text})
+
+    def _close(self, index: int) -> bytes:
+        return event("content_block_stop", index=index)
+
+    def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        delta = {"stop_reason": stop_reason(finish_reasons), "stop_sequence": None}
+        last = event("message_delta", delta=delta, usage=usage_of(usage), bench=data)
+        return self._finish() + last + event("message_stop")
+
+    def keep_alive(self) -> bytes:
+        return event("ping")
+
+    def error(self, error: BenchError) -> bytes:
+        return event(**_error(error, f"req_{self._envelope.id}"))
+
+
+def event(type: str, **more: Any) -> bytes:
+    return b"event: " + type.encode() + b"\ndata: " + dumps({"type": type, **more}) + b"\n\n"
+
+
+def usage_of(usage: Usage) -> dict[str, int]:
+    return {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+
+
+def stop_reason(finish_reasons: Sequence[str]) -> str:
+    """A message has one reason, also one of several answers: theirs if they share it. Each one's own is in `bench`."""
+    reasons = {STOP_REASONS.get(reason, "end_turn") for reason in finish_reasons}
+    return reasons.pop() if len(reasons) == 1 else "end_turn"
+
+
+def count(tokens: int) -> bytes:
+    """The reply to a request that counts tokens."""
+    return dumps({"input_tokens": tokens, "bench": {"estimate": True}})
+
+
+def _message(envelope: Envelope, content: Sequence[Json], reason: str | None, usage: Usage) -> dict[str, Any]:
+    return {
+        "id": f"msg_{envelope.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": envelope.model,
+        "content": content,
+        "stop_reason": reason,
+        "stop_sequence": None,
+        "usage": usage_of(usage),
+    }
+
+
+def _error(error: BenchError, request: str) -> dict[str, Any]:
+    kind = ERROR_TYPES.get(error.status, "api_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}, "request_id": request}
