@@ -6,11 +6,11 @@ PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check -qq install
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo run test check fix bench lock clean
+.PHONY: help setup demo run test check fix conformance bench bench-full lock clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | while read -r make target text; do \
-		printf '  %s %-6s %s\n' "$$make" "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | while read -r make target text; do \
+		printf '  %s %-11s %s\n' "$$make" "$$target" "$$text"; done
 
 setup: $(VENV)/ready ## the virtual environment, with every version and hash locked
 
@@ -46,8 +46,14 @@ fix: $(VENV)/ready ## format, and repair what the linter can
 	$(PYTHON) -m ruff format
 	$(PYTHON) -m ruff check --fix
 
-bench: $(VENV)/ready ## what bench-proxy costs
+conformance: $(VENV)/ready ## who translates which request rightly, into docs/formats.md
+	$(PYTHON) -m conformance
+
+bench: $(VENV)/ready ## what bench-proxy costs, in minutes
 	$(PYTHON) -m benchmarks
+
+bench-full: $(VENV)/ready ## the same with more rounds and longer windows: over an hour
+	$(PYTHON) -m benchmarks --full
 
 # Keeps the versions that still fit; `make lock UPGRADE=--upgrade` takes the newest. One file fits every platform and
 # Python from 3.11 up.
