@@ -634,5 +634,5 @@ def _failure(error: BenchError) -> Chat:
     codes = {429: "rate_limit_exceeded", 413: "context_length_exceeded"}
     code = codes.get(error.status, "invalid_prompt" if error.status < 500 else "server_error")
     # A stream has no Retry-After: clients read the wait out of this sentence.
-    wait = f" Please try again in {error.retry_after}s." if error.status == 429 and error.retry_after else ""
+    wait = f" Please try again in {error.retry_after}s." if error.retry_after is not None else ""
     return {"code": code, "message": error.message + wait}
