@@ -1,5 +1,6 @@
 """How formats check a body: the bounds that all of them keep, and the words for what is wrong with it."""
 
+from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 from pydantic import FailFast, Field, ValidationError
@@ -20,6 +21,9 @@ T = TypeVar("T")
 Many = Annotated[list[T], FailFast()]
 """A body of millions of wrong items is refused for the first: an error for each would take gigabytes."""
 
+At = Sequence[int | str]
+"""A path in the body, in the client's own field names."""
+
 OBJECT_EXPECTED = frozenset({"model_type", "dict_type"})
 """Faults for which pydantic has words of Python's: a dictionary, or an instance of one of our classes."""
 
@@ -30,13 +34,13 @@ def check_breadth(body: Data) -> None:
         raise InvalidRequest(f"the body has {len(body)} fields; send at most {MOST_FIELDS}")
 
 
-def invalid(error: ValidationError) -> InvalidRequest:
-    """The first thing that is wrong, with its path in the body."""
+def invalid(error: ValidationError, within: At = ()) -> InvalidRequest:
+    """The first thing that is wrong, with its path in the body; `within` is the path of what was checked alone."""
     errors = [(_place(detail["loc"]), detail) for detail in error.errors(include_url=False)]
     # Of a union's branches the one that came furthest is the one that was meant.
     first = errors[0][0]
     place, detail = max((e for e in errors if e[0][: len(first)] == first), key=lambda e: len(e[0]))
-    field = ".".join(str(part) for part in place)
+    field = ".".join(str(part) for part in (*within, *place))
     if detail["type"] == "missing":
         return InvalidRequest(f'"{field}" is required', param=field)
     if detail["type"] in OBJECT_EXPECTED:

@@ -5,14 +5,18 @@ from collections.abc import Mapping
 from bench_proxy.formats import anthropic
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.responses import ResponsesFormat
 
 CHAT = ChatFormat()
+RESPONSES = ResponsesFormat()
 MESSAGES = anthropic.MessagesFormat()
 MESSAGES_TO_COUNT = anthropic.MessagesFormat(anthropic.Conversation)
 
 PLACES: Mapping[str, Place] = {
     "/v1/chat/completions": Place(CHAT),
     "/chat/completions": Place(CHAT),
+    "/v1/responses": Place(RESPONSES),
+    "/responses": Place(RESPONSES),
     "/v1/messages": Place(MESSAGES),
     "/v1/messages/count_tokens": Place(MESSAGES_TO_COUNT, count=anthropic.count),
 }

@@ -80,7 +80,7 @@ UNTOUCHED: dict[str, bytes] = {
     ),
     "wrong key": request_bytes(PLAIN, key="sk-wrong"),
     "no key": request_bytes(PLAIN, key=None),
-    "another format of ours to be": request_bytes(body("bench/pair"), path="/v1/responses"),
+    "another model on /v1/responses": request_bytes(body("ok-a", input="x"), path="/v1/responses"),
     "another route": request_bytes(body("bench/pair", input="x"), path="/v1/embeddings"),
     "another deployment path": request_bytes(PLAIN, path="/openai/deployments/ok-a/chat/completions"),
     "one model": request_bytes(method="GET", path="/v1/models/ok-a", content_type=None),

@@ -1,0 +1,638 @@
+"""OpenAI Responses.
+
+https://platform.openai.com/docs/api-reference/responses and, for the events of a stream,
+https://platform.openai.com/docs/api-reference/responses-streaming
+
+Nothing is stored here: a request holds its whole conversation, and what points to a stored one is refused.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bench_proxy.errors import BenchError, InvalidRequest
+from bench_proxy.formats.base import Alternative, Data, Envelope, InTurn, Usage, Wish, dumps
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, invalid
+from bench_proxy.formats.request import ChatRequest
+
+Chat = dict[str, Any]
+"""A message, a part of one, a tool or a setting in the form of chat completions."""
+
+M = TypeVar("M", bound=BaseModel)
+
+STORED = ("previous_response_id", "conversation", "prompt")
+NOT_STORED = "nothing is stored here; send the whole conversation as input"
+
+
+class Checked(BaseModel):
+    """Fields whose types we answer for; what else is sent is no concern of ours."""
+
+    model_config = ConfigDict(strict=True)
+
+
+# What a message holds.
+
+
+class Part(Checked, ABC):
+    @abstractmethod
+    def in_chat(self, at: At) -> Chat:
+        """The same part of a chat message; `at` is its place in the body."""
+
+
+class Text(Part):
+    text: str
+
+    def in_chat(self, at: At) -> Chat:
+        return {"type": "text", "text": self.text}
+
+
+class Refusal(Part):
+    refusal: str
+
+    def in_chat(self, at: At) -> Chat:
+        return {"type": "refusal", "refusal": self.refusal}
+
+
+class Image(Part):
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+
+    def in_chat(self, at: At) -> Chat:
+        if self.image_url is None and self.file_id is None:
+            field = _path(*at, "image_url")
+            raise InvalidRequest(f'"{field}" is required: http(s), or base64 as data:image/…', param=field)
+        if self.image_url is None:  # a file that only OpenAI has; chat completions know no such part
+            return {"type": "image_file", "image_file": {"file_id": self.file_id}}
+        detail = {"detail": self.detail} if self.detail is not None else {}
+        return {"type": "image_url", "image_url": {"url": self.image_url, **detail}}
+
+
+class File(Part):
+    file_id: str | None = None
+    file_url: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
+
+    def in_chat(self, at: At) -> Chat:
+        return {"type": "file", "file": _given(self)}
+
+
+PARTS: Mapping[str, type[Part]] = {
+    "input_text": Text,
+    "output_text": Text,
+    "text": Text,
+    "refusal": Refusal,
+    "input_image": Image,
+    "input_file": File,
+}
+
+
+class Typed(Checked):
+    type: str
+
+
+Content = str | Annotated[Many[Chat], Field(max_length=MOST_PARTS)]
+
+
+def _content(content: Content, at: At) -> str | list[Chat]:
+    """Content of a chat message. A lone text is plain, since some servers know no parts beside images."""
+    if isinstance(content, str):
+        return content
+    parts = [_part(part, (*at, index)) for index, part in enumerate(content)]
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def _part(part: Chat, at: At) -> Chat:
+    known = PARTS.get(_check(Typed, part, at).type)
+    return _check(known, part, at).in_chat(at) if known else part
+
+
+# What an input is made of.
+
+
+class Item(Checked, ABC):
+    @abstractmethod
+    def add_to(self, messages: list[Chat], at: At) -> None:
+        """Put the item behind the chat messages of the items before it; `at` is its place in the body."""
+
+
+class Message(Item):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Content
+
+    def add_to(self, messages: list[Chat], at: At) -> None:
+        content = _content(self.content, (*at, "content"))
+        last = messages[-1] if messages else {}
+        if self.role == "assistant" and "tool_calls" in last:
+            # In chat completions nothing may stand between calls and their results.
+            last["content"] = _joined(last["content"], content)
+            return
+        # Every vendor knows `system`, and OpenAI's models take it for `developer`.
+        messages.append({"role": "system" if self.role == "developer" else self.role, "content": content})
+
+
+class Call(Item):
+    """A call of a tool that the client runs. Those of one turn share a message, as they do in chat completions."""
+
+    kind: ClassVar[str]
+    argument: ClassVar[str]
+    call_id: str
+    name: str
+    namespace: str | None = None
+
+    def add_to(self, messages: list[Chat], at: At) -> None:
+        made = {"name": _qualified(self.namespace, self.name), self.argument: getattr(self, self.argument)}
+        call = {"id": self.call_id, "type": self.kind, self.kind: made}
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": None})
+        messages[-1].setdefault("tool_calls", []).append(call)
+
+
+class FunctionCall(Call):
+    kind = "function"
+    argument = "arguments"
+    arguments: str
+
+
+class CustomCall(Call):
+    kind = "custom"
+    argument = "input"
+    input: str
+
+
+class Output(Item):
+    """What a tool of the client's gave back."""
+
+    call_id: str
+    output: Content
+
+    def add_to(self, messages: list[Chat], at: At) -> None:
+        content = _content(self.output, (*at, "output"))
+        messages.append({"role": "tool", "tool_call_id": self.call_id, "content": content})
+
+
+class Reasoning(Item):
+    """What a model thought, encrypted or in short: its maker's own business, which other models cannot use."""
+
+    def add_to(self, messages: list[Chat], at: At) -> None:
+        return
+
+
+class Reference(Item):
+    def add_to(self, messages: list[Chat], at: At) -> None:
+        raise InvalidRequest(f'"{_path(*at)}" refers to a stored item, and {NOT_STORED}', param=_path(*at))
+
+
+ITEMS: Mapping[str, type[Item]] = {
+    "message": Message,
+    "function_call": FunctionCall,
+    "function_call_output": Output,
+    "custom_tool_call": CustomCall,
+    "custom_tool_call_output": Output,
+    "reasoning": Reasoning,
+    "item_reference": Reference,
+}
+
+
+class Kind(Checked):
+    """What says which item it is; messages and references may leave `type` out."""
+
+    type: str | None = None
+    role: str | None = None
+    id: str | None = None
+
+
+def _add_item(messages: list[Chat], item: Chat, at: At) -> None:
+    told = _check(Kind, item, at)
+    kind = told.type or ("item_reference" if told.role is None and told.id is not None else "message")
+    if kind in PARTS or kind == "image_url":
+        field = _path(*at, "type")
+        raise InvalidRequest(
+            f'"{field}": "{kind}" is a part of a message, and has to stand in its content', param=field
+        )
+    if known := ITEMS.get(kind):
+        _check(known, item, at).add_to(messages, at)
+    elif kind.endswith("_output"):
+        messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": [item]})
+    else:
+        # What only its vendor's tools do, or nobody knows: a part of its own type, which a panel refuses by name.
+        messages.append({"role": "assistant", "content": [item]})
+
+
+def _joined(first: str | list[Chat] | None, second: str | list[Chat]) -> str | list[Chat]:
+    return [*_parts(first), *_parts(second)] if first and second else first or second
+
+
+def _parts(content: str | list[Chat]) -> list[Chat]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+# Tools.
+
+
+class Function(Checked):
+    name: str
+    description: str | None = None
+    parameters: Chat | None = None
+    strict: bool | None = None
+
+
+class Grammar(Checked):
+    type: str
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class Custom(Checked):
+    name: str
+    description: str | None = None
+    format: Grammar | None = None
+
+
+class Namespace(Checked):
+    name: str
+    description: str | None = None
+    tools: Many[Chat]
+
+
+def _tools(tools: Sequence[Chat], at: At, namespace: Namespace | None = None) -> list[Chat]:
+    found: list[Chat] = []
+    for index, tool in enumerate(tools):
+        found += _tool(tool, (*at, index), namespace)
+    return found
+
+
+def _tool(tool: Chat, at: At, namespace: Namespace | None) -> list[Chat]:
+    """A tool in the form of chat completions; one that only its vendor runs, or that has that form, stays as it is."""
+    kind = _check(Typed, tool, at).type
+    if isinstance(tool.get(kind), dict):
+        return [tool]
+    match kind:
+        case "function":
+            function = _check(Function, tool, at)
+            return [_named(kind, function, _given(function), namespace)]
+        case "custom":
+            custom = _check(Custom, tool, at)
+            told = {**_given(custom), **_custom_format(custom.format)}
+            return [_named(kind, custom, told, namespace)]
+        case "namespace" if namespace is None:
+            inner = _check(Namespace, tool, at)
+            return _tools(inner.tools, (*at, "tools"), inner)
+        case _:
+            return [tool]
+
+
+def _custom_format(format: Grammar | None) -> Chat:
+    """Chat completions have an object more around a grammar."""
+    if format is None:
+        return {}
+    grammar = {name: value for name, value in _given(format).items() if name != "type"}
+    return {"format": {"type": format.type, **({format.type: grammar} if grammar else {})}}
+
+
+def _named(kind: str, tool: Function | Custom, told: Chat, namespace: Namespace | None) -> Chat:
+    """The tool under its full name. Chat completions know no namespaces: what one says is said of each of its tools."""
+    if namespace is not None:
+        told["name"] = _qualified(namespace.name, tool.name)
+        if said := [text for text in (namespace.description, tool.description) if text]:
+            told["description"] = "\n\n".join(said)
+    return {"type": kind, kind: told}
+
+
+def _qualified(namespace: str | None, name: str) -> str:
+    return f"{namespace}__{name}" if namespace else name
+
+
+class Choice(Checked):
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+    mode: str | None = None
+    tools: Many[Chat] | None = None
+
+
+def _tool_choice(choice: str | Chat, at: At) -> str | Chat:
+    """How to choose among tools; a word, and a tool that only its vendor runs, stay as they are."""
+    if isinstance(choice, str):
+        return choice
+    told = _check(Choice, choice, at)
+    if told.type == "allowed_tools" and told.tools is not None:
+        tools = [_chosen(tool, (*at, "tools", index)) for index, tool in enumerate(told.tools)]
+        return {"type": told.type, told.type: {"mode": told.mode or "auto", "tools": tools}}
+    return _chosen(choice, at)
+
+
+def _chosen(tool: Chat, at: At) -> Chat:
+    told = _check(Choice, tool, at)
+    if told.type not in {"function", "custom"} or told.name is None:
+        return tool
+    return {"type": told.type, told.type: {"name": _qualified(told.namespace, told.name)}}
+
+
+# The body.
+
+
+class Thinking(Checked):
+    effort: str | None = None
+
+
+class OutputFormat(Checked):
+    """What the text has to be: `text`, some JSON, or JSON of one schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    of: Chat | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextSettings(Checked):
+    format: OutputFormat | None = None
+    verbosity: str | None = None
+
+
+class Body(Checked):
+    """What is read of a request. Bookkeeping of the vendor's (`store`, `metadata`, `include`, `truncation`, cache
+    keys, service tiers…) is neither checked nor passed on: a panel has several vendors.
+    """
+
+    input: str | Annotated[Many[Chat], Field(min_length=1, max_length=MOST_MESSAGES)]
+    instructions: str | None = None
+    stream: bool | None = None
+    stream_options: Chat | None = None
+    background: bool | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_k: int | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    seed: int | None = None
+    stop: str | Many[str] | None = None
+    reasoning: Thinking | None = None
+    text: TextSettings | None = None
+    tools: Many[Chat] | None = None
+    tool_choice: str | Chat | None = None
+    parallel_tool_calls: bool | None = None
+
+
+SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop")
+"""Some are not of this API, but clients of chat completions send them on, and members know them."""
+
+
+def _messages(body: Body) -> list[Chat]:
+    messages: list[Chat] = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    if isinstance(body.input, str):
+        return [*messages, {"role": "user", "content": body.input}]
+    first = len(messages)
+    for index, item in enumerate(body.input):
+        _add_item(messages, item, ("input", index))
+    if len(messages) == first:
+        raise InvalidRequest('"input" holds nothing but reasoning; send at least one message', param="input")
+    return messages
+
+
+def _settings(body: Body) -> Chat:
+    said = {name: getattr(body, name) for name in SAMPLING}
+    said["max_tokens"] = body.max_output_tokens
+    said["reasoning_effort"] = body.reasoning.effort if body.reasoning else None
+    if body.text is not None:
+        said["verbosity"] = body.text.verbosity
+        said["response_format"] = _response_format(body.text.format) if body.text.format else None
+    # No tools need no choice among them, and vendors refuse one alone.
+    if tools := _tools(body.tools or (), ("tools",)):
+        said["tools"] = tools
+        said["tool_choice"] = _tool_choice(body.tool_choice, ("tool_choice",)) if body.tool_choice else None
+        said["parallel_tool_calls"] = body.parallel_tool_calls
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _response_format(format: OutputFormat) -> Chat | None:
+    if format.type != "json_schema":
+        return None if format.type == "text" else {"type": format.type}
+    for name, value in (("name", format.name), ("schema", format.of)):
+        if value is None:
+            field = f"text.format.{name}"
+            raise InvalidRequest(f'"{field}" is required', param=field)
+    said = {"name": format.name, "description": format.description, "schema": format.of, "strict": format.strict}
+    return {"type": "json_schema", "json_schema": {name: value for name, value in said.items() if value is not None}}
+
+
+def _refuse_stored(body: Data) -> None:
+    for name in STORED:
+        if body.get(name) is not None:
+            raise InvalidRequest(f'"{name}" cannot be used: {NOT_STORED}', param=name)
+
+
+def _check(model: type[M], value: object, at: At = ()) -> M:
+    try:
+        return model.model_validate(value)
+    except ValidationError as fault:
+        raise invalid(fault, at) from None
+
+
+def _given(checked: Checked) -> Chat:
+    """The fields that were sent; `null` is one that was not."""
+    return {name: value for name, value in vars(checked).items() if value is not None}
+
+
+def _path(*at: int | str) -> str:
+    return ".".join(str(part) for part in at)
+
+
+class ResponsesFormat:
+    content_type = "application/json"
+    stream_content_type = "text/event-stream; charset=utf-8"
+
+    def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        _refuse_stored(body)
+        checked = _check(Body, body)
+        if checked.background:
+            raise InvalidRequest(
+                f'"background" cannot be true: {NOT_STORED}, and wait for the answer', param="background"
+            )
+        return ChatRequest(_messages(checked), _settings(checked)), Wish(bool(checked.stream))
+
+    def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
+        return dumps(_answered(envelope, answers, usage, data))
+
+    def stream(self, envelope: Envelope) -> "ResponsesStream":
+        return ResponsesStream(envelope)
+
+    def error(self, error: BenchError) -> bytes:
+        return dumps({"error": _fault(error), **_data(error)})
+
+
+class ResponsesStream(InTurn):
+    """Each alternative is a message item, and one is done before the next begins: clients follow one at a time."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        super().__init__()
+        self._envelope = envelope
+        self._events = 0
+        self._texts: list[list[str]] = []
+        self._reasons: Sequence[str] = ()
+
+    def begin(self, index: int = 0) -> bytes:
+        return self._start() + super().begin(index)
+
+    def keep_alive(self) -> bytes:
+        # A comment does not reset the idle timer of Codex; a lifecycle event that comes again changes nothing.
+        return self._start() or self._under_way("response.in_progress")
+
+    def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        self._reasons = finish_reasons
+        left = self._start() + self._finish()
+        response = _answered(self._envelope, [self._answer(i) for i in range(len(self._texts))], usage, data)
+        return left + self._event(f"response.{response['status']}", response=response)
+
+    def error(self, error: BenchError) -> bytes:
+        # Documented with the fault's fields beside `type`, sent by OpenAI with an `error` object, at which SDKs raise.
+        fault = _fault(error)
+        beside = {name: fault[name] for name in ("code", "message", "param")}
+        failed = _response(self._envelope, "failed", error=_failure(error), **_data(error))
+        told = self._start() + self._event("error", **beside, error=fault, **_data(error))
+        return told + self._event("response.failed", response=failed)
+
+    def _start(self) -> bytes:
+        """What comes before all else, once."""
+        if self._events:
+            return b""
+        return self._under_way("response.created") + self._under_way("response.in_progress")
+
+    def _under_way(self, kind: str) -> bytes:
+        return self._event(kind, response=_response(self._envelope, "in_progress"))
+
+    def _open(self, index: int) -> bytes:
+        self._texts.append([])
+        item = {**_message(self._envelope, index, None, "in_progress"), "content": []}
+        added = self._event("response.output_item.added", output_index=index, item=item)
+        return added + self._event("response.content_part.added", **self._place(index), part=_output_text(""))
+
+    def _piece(self, text: str, index: int) -> bytes:
+        self._texts[index].append(text)
+        return self._event("response.output_text.delta", **self._place(index), delta=text, logprobs=[])
+
+    def _close(self, index: int) -> bytes:
+        answer = self._answer(index)
+        item = _message(self._envelope, index, answer.text, _status(answer))
+        done = self._event("response.output_text.done", **self._place(index), text=answer.text, logprobs=[])
+        done += self._event("response.content_part.done", **self._place(index), part=_output_text(answer.text))
+        return done + self._event("response.output_item.done", output_index=index, item=item)
+
+    def _answer(self, index: int) -> Alternative:
+        """How it ended is known only when all have ended."""
+        reason = self._reasons[index] if index < len(self._reasons) else "stop"
+        return Alternative("".join(self._texts[index]), reason)
+
+    def _place(self, index: int) -> Chat:
+        return {"item_id": _item_id(self._envelope, index), "output_index": index, "content_index": 0}
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        body = {"type": kind, "sequence_number": self._events, **fields}
+        self._events += 1
+        return b"event: " + kind.encode() + b"\ndata: " + dumps(body) + b"\n\n"
+
+
+INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Finish reasons of chat completions that leave an answer incomplete -> what this API calls them."""
+
+
+def _status(answer: Alternative) -> str:
+    return "incomplete" if answer.finish_reason in INCOMPLETE else "completed"
+
+
+def _answered(envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> Chat:
+    """The response with its answers; incomplete only when none is whole, since clients take such a one for lost."""
+    cut = all(_status(answer) == "incomplete" for answer in answers)
+    return _response(
+        envelope,
+        "incomplete" if cut else "completed",
+        incomplete_details={"reason": INCOMPLETE[answers[0].finish_reason]} if cut else None,
+        output=[_message(envelope, index, answer.text, _status(answer)) for index, answer in enumerate(answers)],
+        usage=_usage(usage),
+        bench=data,
+    )
+
+
+def _response(envelope: Envelope, status: str, **more: Any) -> Chat:
+    """A response object. A panel holds its members to the request's settings and repeats none of them."""
+    return {
+        "id": f"resp_{envelope.id}",
+        "object": "response",
+        "created_at": envelope.created,
+        "status": status,
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "model": envelope.model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": False,
+        "temperature": None,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "truncation": "disabled",
+        "usage": None,
+        "user": None,
+        "metadata": {},
+        **more,
+    }
+
+
+def _message(envelope: Envelope, index: int, text: str | None, status: str) -> Chat:
+    content = [] if text is None else [_output_text(text)]
+    return {
+        "id": _item_id(envelope, index),
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    }
+
+
+def _item_id(envelope: Envelope, index: int) -> str:
+    return f"msg_{envelope.id}-{index}"
+
+
+def _output_text(text: str) -> Chat:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _usage(usage: Usage) -> Chat:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _fault(error: BenchError) -> Chat:
+    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+
+
+def _data(error: BenchError) -> Chat:
+    return {} if error.data is None else {"bench": error.data}
+
+
+def _failure(error: BenchError) -> Chat:
+    """The error of a failed response, in this API's own codes."""
+    codes = {429: "rate_limit_exceeded", 413: "context_length_exceeded"}
+    code = codes.get(error.status, "invalid_prompt" if error.status < 500 else "server_error")
+    # A stream has no Retry-After: clients read the wait out of this sentence.
+    wait = f" Please try again in {error.retry_after}s." if error.retry_after is not None else ""
+    return {"code": code, "message": error.message + wait}
