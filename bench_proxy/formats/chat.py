@@ -4,12 +4,13 @@ https://platform.openai.com/docs/api-reference/chat
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.checking import MOST_FIELDS, MOST_MESSAGES, MOST_PARTS, Many, Number, invalid
 from bench_proxy.formats.request import ChatRequest
 
 OURS = frozenset({"model", "messages", "stream", "stream_options", "bench", "with"})
@@ -17,15 +18,6 @@ HARMLESS = frozenset({"store", "metadata"})
 """Taken and not passed on: they are about one vendor's bookkeeping, and a panel has several vendors."""
 TOOLS = ("tools", "functions")
 TOOL_SETTINGS = frozenset({*TOOLS, "tool_choice", "function_call", "parallel_tool_calls"})
-
-MOST_FIELDS = 1000
-"""Of a body, beside one another. Each is looked at for each model, and OpenAI's own are some forty."""
-
-Number = Annotated[float, Field(allow_inf_nan=False)]
-
-T = TypeVar("T")
-Many = Annotated[list[T], FailFast()]
-"""A body of millions of wrong items is refused for the first: an error for each would take gigabytes."""
 
 
 def _numbers(biases: dict[str, Any]) -> dict[str, Any]:
@@ -38,11 +30,6 @@ def _numbers(biases: dict[str, Any]) -> dict[str, Any]:
 class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
     include_usage: bool | None = None
-
-
-MOST_MESSAGES = 20_000
-MOST_PARTS = 5_000
-"""In one message. Each is looked at several times; no model has room for more."""
 
 
 class Part(BaseModel):
@@ -94,8 +81,8 @@ class ChatFormat:
             raise InvalidRequest(f"the body has {len(body)} fields; send at most {MOST_FIELDS}")
         try:
             checked = Body.model_validate(body)
-        except ValidationError as invalid:
-            raise _invalid(invalid) from None
+        except ValidationError as error:
+            raise invalid(error) from None
         # An empty list of tools is no tools; what only steers tools goes with it, since vendors refuse it alone.
         left_out = OURS | HARMLESS | (frozenset() if any(body.get(t) for t in TOOLS) else TOOL_SETTINGS)
         settings = {k: v for k, v in body.items() if k not in left_out and v is not None}
@@ -194,20 +181,3 @@ def _error(error: BenchError) -> dict[str, Any]:
     if error.data is not None:
         body["bench"] = error.data
     return body
-
-
-def _invalid(invalid: ValidationError) -> InvalidRequest:
-    errors = [(_place(error["loc"]), error) for error in invalid.errors(include_url=False)]
-    # Of a union's branches the one that came furthest is the one that was meant.
-    first = errors[0][0]
-    place, error = max((e for e in errors if e[0][: len(first)] == first), key=lambda e: len(e[0]))
-    field = ".".join(str(part) for part in place)
-    if error["type"] == "missing":
-        return InvalidRequest(f'"{field}" is required', param=field)
-    message = error["msg"].removeprefix("Value error, ")
-    return InvalidRequest(f'"{field}": {message[0].lower() + message[1:]}', param=field)
-
-
-def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """The path in the body; the name of a union's branch is not a place in it."""
-    return tuple(part for part in loc if not (isinstance(part, str) and ("[" in part or part == "str")))
