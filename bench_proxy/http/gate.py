@@ -56,7 +56,7 @@ class Gate(BaseRoute):
             return Match.NONE, {}
         path = _path(scope)
         ours = (
-            (scope["method"] == "POST" and place(path) is not None)
+            (scope["method"] == "POST" and place(path, scope["query_string"]) is not None)
             or path == "/bench"
             or path.startswith("/bench/")
             or (scope["method"] == "GET" and _listed(path) is not None)
@@ -71,7 +71,7 @@ class Gate(BaseRoute):
         elif (name := _listed(path)) is not None and scope["method"] == "GET":
             await self._ready()
             await self._listing(name, scope, receive, send, self._pass_on)
-        elif (asked := place(path)) is not None:
+        elif (asked := place(path, scope["query_string"])) is not None:
             await self._asked(asked, scope, receive, send)
 
     async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
