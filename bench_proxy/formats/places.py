@@ -1,8 +1,8 @@
-"""Which format is spoken where: a row for each path."""
+"""Which format is spoken where: a row for each path, and a reader for paths that name a model."""
 
 from collections.abc import Mapping
 
-from bench_proxy.formats import anthropic
+from bench_proxy.formats import anthropic, gemini
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.responses import ResponsesFormat
@@ -22,6 +22,6 @@ PLACES: Mapping[str, Place] = {
 }
 
 
-def place(path: str) -> Place | None:
-    """What a POST to this path asks for; None when no format of ours is spoken there."""
-    return PLACES.get(path)
+def place(path: str, query: bytes = b"") -> Place | None:
+    """What a POST to this path, already decoded, asks for; None when no format of ours is spoken there."""
+    return PLACES.get(path) or gemini.place(path, query)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats.base import Alternative, Data, Envelope, InTurn, Usage, Wish, dumps
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, invalid
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, check_breadth, invalid
 from bench_proxy.formats.request import ChatRequest
 
 Chat = dict[str, Any]
@@ -450,6 +450,7 @@ class ResponsesFormat:
     stream_content_type = "text/event-stream; charset=utf-8"
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        check_breadth(body)
         _refuse_stored(body)
         checked = _check(Body, body)
         if checked.background:

@@ -70,7 +70,7 @@ class Gate(BaseRoute):
             return False
         path = _path(scope)
         return (
-            (scope["method"] == "POST" and place(path) is not None)
+            (scope["method"] == "POST" and place(path, scope["query_string"]) is not None)
             or path == "/bench"
             or path.startswith("/bench/")
             or (scope["method"] == "GET" and listed(path, Headers(scope=scope)) is not None)
@@ -97,7 +97,7 @@ class Gate(BaseRoute):
                 async with asyncio.timeout(READY_SOON):
                     await self._ready()
             await self._listing(models, scope, receive, send, self._pass_on)
-        elif (asked := place(path)) is not None:
+        elif (asked := place(path, scope["query_string"])) is not None:
             await self._asked(asked, scope, receive, send)
 
     async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,7 +130,7 @@ async def _refuse(error: Denied, scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
         return
-    spoken = place(_path(scope))
+    spoken = place(_path(scope), scope["query_string"])
     await send_error(Response(send), spoken.format if spoken else ChatFormat(), error)
 
 

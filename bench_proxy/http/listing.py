@@ -13,6 +13,7 @@ from bench_proxy.bench import Bench
 from bench_proxy.catalog import together
 from bench_proxy.config import MODEL_PREFIX, SERVED_MODES
 from bench_proxy.errors import BenchError, UnknownModel
+from bench_proxy.formats import gemini
 from bench_proxy.formats.base import Format, dumps
 from bench_proxy.formats.brief import collection_of
 from bench_proxy.formats.places import CHAT, MESSAGES
@@ -210,4 +211,4 @@ def _gemini(entry: Entry) -> Entry:
 
 OPENAI = Shape(CHAT, _as_it_is)
 ANTHROPIC = Shape(MESSAGES, _anthropic)
-GEMINI = Shape(CHAT, _gemini)
+GEMINI = Shape(gemini.WHOLE, _gemini)
