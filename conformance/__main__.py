@@ -1,6 +1,7 @@
 """Try every case on our readers and on LiteLLM's translators, and write the table into `docs/formats.md`."""
 
 import copy
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,7 @@ def _lines() -> Iterator[str]:
 
 
 def main() -> int:
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is fetched
     import litellm
 
     litellm.suppress_debug_info = True  # it prints advice when a provider is not known

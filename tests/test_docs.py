@@ -67,6 +67,13 @@ def test_the_readme_s_yaml_curl_and_openai_snippets_reach_every_member(readme_pr
 
 
 @pytest.mark.proxy
+def test_the_readme_s_anthropic_snippet_reaches_every_member(readme_proxy: Proxy) -> None:
+    printed = run(block("python", "from anthropic"), readme_proxy, sys.executable, "-c")
+    for member in ("gpt", "claude", "local-qwen"):
+        assert f"I am ok-{member}." in printed
+
+
+@pytest.mark.proxy
 def test_the_readme_s_commands_ask_and_judge(readme_proxy: Proxy) -> None:
     printed = run(block("bash", "bench-proxy ask"), readme_proxy, "bash", "-ec")
     call = re.search(r"`(p[\w-]+\.member1)`", printed)
