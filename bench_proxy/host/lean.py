@@ -222,8 +222,6 @@ class LeanLane:
         return {"lane": "router", "lane_because": why} if why else {"lane": "lean"}
 
     async def complete(self, call: Call) -> Reply:
-        if self.why_router(call.alias):
-            return await self._otherwise.complete(call)
         try:
             target, request = await self._prepare(call, stream=False)
         except NeedsRouter:
@@ -236,16 +234,14 @@ class LeanLane:
                 return self._read(call, target, body)
             answer = _understood(target, request, response, body)
         except Exception as error:
-            raise await self._failed(call, target, request, error) from error
+            raise self._failed(call, target, request, error) from error
         cost = _cost(target, answer) if self._priced(call.alias) else None
-        await self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
+        self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
         return reply_of(answer, cost)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
         try:
-            if self.why_router(call.alias):
-                raise NeedsRouter
             target, request = await self._prepare(call, stream=True)
         except NeedsRouter:
             async with self._otherwise.stream(call) as events:
@@ -254,7 +250,7 @@ class LeanLane:
         try:
             response = await self._post(request)
         except Exception as error:
-            raise await self._failed(call, target, request, error) from error
+            raise self._failed(call, target, request, error) from error
         try:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 await self._refuse(call, target, request, response)
@@ -267,7 +263,7 @@ class LeanLane:
         try:
             _check(target, response, await _body(response))
         except Exception as error:
-            raise await self._failed(call, target, request, error) from error
+            raise self._failed(call, target, request, error) from error
 
     def _read(self, call: Call, target: Target, body: bytes) -> Reply:
         """An answer in OpenAI's form, read as LiteLLM reads it and without its objects."""
@@ -305,12 +301,15 @@ class LeanLane:
                 raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
             answer = ending.answer(target.model)
         except Exception as error:
-            raise await self._failed(call, target, request, error) from error
+            raise self._failed(call, target, request, error) from error
         cost = _cost(target, answer) if self._priced(call.alias) else None
-        await self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
+        self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
         yield replace(reply_of(answer, cost), text="", reasoned=ending.reasoned)
 
     async def _prepare(self, call: Call, *, stream: bool) -> tuple[Target, Request]:
+        """Raises NeedsRouter for what the router lane does better, or has to: also when callbacks fall behind here."""
+        if self.why_router(call.alias) or self._reporting.full():
+            raise NeedsRouter
         router = self._router()
         if router is None:
             raise UpstreamError("server_error", 503, "LiteLLM has no models")
@@ -342,14 +341,14 @@ class LeanLane:
             request.url, data=request.body, headers=request.headers, timeout=limit, allow_redirects=False
         )
 
-    async def _failed(self, call: Call, target: Target, request: Request, error: Exception) -> UpstreamError:
+    def _failed(self, call: Call, target: Target, request: Request, error: Exception) -> UpstreamError:
         """In LiteLLM's classes, so that its cooldowns, its callbacks and our table see what they know."""
         if isinstance(error, MISREAD) and not isinstance(error, aiohttp.ClientError):
             error = UpstreamError("bad_response", 502, "the model's server answered with what is no chat completion")
         mapped = _mapped(target, error)
         if (router := self._router()) is not None:
             cool(router, call.alias, target.deployment, mapped)
-        await self._reporting.ended(_finished(call, target, request, error=mapped))
+        self._reporting.ended(_finished(call, target, request, error=mapped))
         return error if isinstance(error, UpstreamError) else translate(mapped)
 
 
