@@ -9,8 +9,8 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -37,6 +37,7 @@ from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import LONGEST_READ, said_in, scrub, translate
 from bench_proxy.host.fetching import nothing_fetched
+from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Finished, Reporting, cool
 from bench_proxy.host.upstream import RouterLane, model_settings, reply_of
 from bench_proxy.upstream import Call, Reply, Text, Upstream
@@ -200,6 +201,7 @@ class LeanLane:
         self._reporting = reporting
         self._forced = forced
         self._session: aiohttp.ClientSession | None = None
+        self._proxies = Proxies()
         self._targets: dict[str, Target] = {}
         self._lanes: dict[str, str] = {}
         self._seen: object = None
@@ -229,10 +231,11 @@ class LeanLane:
         try:
             async with self._post(request) as response:
                 body = await _body(response)
+            with _reading():
                 _check(target, response, body)
-            if target.plain and not self._reporting.listens():
-                return self._read(call, target, body)
-            answer = _understood(target, request, response, body)
+                if target.plain and not self._reporting.listens():
+                    return self._read(call, target, body)
+                answer = _understood(target, request, response, body)
         except Exception as error:
             raise self._failed(call, target, request, error) from error
         cost = _cost(target, answer) if self._priced(call.alias) else None
@@ -261,7 +264,9 @@ class LeanLane:
 
     async def _refuse(self, call: Call, target: Target, request: Request, response: aiohttp.ClientResponse) -> None:
         try:
-            _check(target, response, await _body(response))
+            body = await _body(response)
+            with _reading():
+                _check(target, response, body)
         except Exception as error:
             raise self._failed(call, target, request, error) from error
 
@@ -293,13 +298,14 @@ class LeanLane:
         """The answer's pieces, then what is known at its end."""
         ending = Ending()
         try:
-            async with aclosing(_chunks(target, response)) as chunks:
-                async for chunk in chunks:
-                    if text := ending.heard(chunk):
-                        yield Text(text)
-            if ending.finish_reason is None:
-                raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
-            answer = ending.answer(target.model)
+            with _reading():
+                async with aclosing(_chunks(target, response)) as chunks:
+                    async for chunk in chunks:
+                        if text := ending.heard(chunk):
+                            yield Text(text)
+                if ending.finish_reason is None:
+                    raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
+                answer = ending.answer(target.model)
         except Exception as error:
             raise self._failed(call, target, request, error) from error
         cost = _cost(target, answer) if self._priced(call.alias) else None
@@ -335,16 +341,19 @@ class LeanLane:
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=60, ssl=trust)
             # What one caller's answer sets must not go out with another's request.
             jar = aiohttp.DummyCookieJar()
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, trust_env=True)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar)
         limit = aiohttp.ClientTimeout(total=request.timeout, sock_connect=min(request.timeout, CONNECT_SECONDS))
         return self._session.post(
-            request.url, data=request.body, headers=request.headers, timeout=limit, allow_redirects=False
+            request.url,
+            data=request.body,
+            headers=request.headers,
+            timeout=limit,
+            proxy=self._proxies.of(request.url),
+            allow_redirects=False,
         )
 
     def _failed(self, call: Call, target: Target, request: Request, error: Exception) -> UpstreamError:
         """In LiteLLM's classes, so that its cooldowns, its callbacks and our table see what they know."""
-        if isinstance(error, MISREAD) and not isinstance(error, aiohttp.ClientError):
-            error = UpstreamError("bad_response", 502, "the model's server answered with what is no chat completion")
         mapped = _mapped(target, error)
         if (router := self._router()) is not None:
             cool(router, call.alias, target.deployment, mapped)
@@ -587,6 +596,18 @@ def _understood(target: Target, request: Request, response: aiohttp.ClientRespon
         api_key=target.api_key,
     )
     return answer
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Around the reading of an answer, and of nothing else: what it trips over is the server's doing."""
+    try:
+        yield
+    except aiohttp.ClientError:  # some of them are ValueErrors too
+        raise
+    except MISREAD as error:
+        words = "the model's server answered with what is no chat completion"
+        raise UpstreamError("bad_response", 502, words) from error
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import litellm
@@ -15,6 +17,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host.lean import PROVEN, LeanLane
+from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.upstream import Call, Reply, Text, Upstream
@@ -283,6 +286,101 @@ async def test_a_large_error_is_read_at_once() -> None:
     # LiteLLM's search of all of it takes seconds, in which the whole proxy would stand.
     with pytest.raises(UpstreamError, match="broken"):
         await told(Odd(b'{"error": {"message": "broken ' + b"{" * 2_000_000 + b'"}}', status=500), stream=False)
+
+
+@pytest.fixture
+def no_proxy_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def both_lanes(url: str, **more: Any) -> tuple[Upstream, LeanLane]:
+    """The router lane and the lean lane to one deployment at this address."""
+    params = {"model": "openai/m", "api_base": url, "api_key": "sk-of-the-deployment", **more}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    by_router = RouterLane(lambda: router)
+    return by_router, LeanLane(lambda: router, by_router, Reporting(), dict)
+
+
+def hello(timeout: float = 20) -> Call:
+    return Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), timeout)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_netrc_file_does_not_stand_in_for_the_deployment_s_key(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: bool
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login u password p\ndefault login u password p\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    _, lean = both_lanes(wire.url + "/v1")
+    events = await heard(lean, hello(), stream=stream)
+    await lean.close()
+    assert "".join(event.text for event in events) == "Hello"
+    assert [headers["authorization"] for _, headers, _ in wire.seen] == ["Bearer sk-of-the-deployment"]
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+async def test_both_lanes_go_by_the_proxy_that_the_environment_names(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, no_proxy_set: None, name: str
+) -> None:
+    monkeypatch.setenv(name, wire.url.removeprefix("http://"))
+    # A name that nobody resolves: only the proxy can have answered.
+    by_router, lean = both_lanes(f"http://{name.replace('_', '-')}.invalid/v1")
+    for lane in (by_router, lean):
+        assert (await lane.complete(hello())).text == "Hello"
+    await lean.close()
+    assert len(wire.seen) == 2
+
+
+async def test_a_proxy_that_wants_a_password_gets_the_one_in_its_address(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, no_proxy_set: None
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", wire.url.replace("http://", "http://user:secret@"))
+    _, lean = both_lanes("http://password.invalid/v1")
+    await lean.complete(hello())
+    await lean.close()
+    ((_, headers, _),) = wire.seen
+    assert headers["proxy-authorization"] == "Basic " + b64encode(b"user:secret").decode()
+    assert headers["authorization"] == "Bearer sk-of-the-deployment"
+
+
+@pytest.mark.parametrize("unused", [{"NO_PROXY": "127.0.0.1"}, {"DISABLE_AIOHTTP_TRUST_ENV": "true"}])
+async def test_both_lanes_go_past_a_proxy_that_is_not_for_this_server(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, no_proxy_set: None, unused: dict[str, str]
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    for name, value in unused.items():
+        monkeypatch.setenv(name, value)
+    by_router, lean = both_lanes(wire.url + "/v1")
+    for lane in (by_router, lean):
+        assert (await lane.complete(hello())).text == "Hello"
+    await lean.close()
+
+
+async def test_the_environment_is_asked_for_a_proxy_once_for_each_server(
+    monkeypatch: pytest.MonkeyPatch, no_proxy_set: None
+) -> None:
+    proxies = Proxies()
+    monkeypatch.setenv("HTTP_PROXY", "one:1")
+    assert proxies.of("http://a.invalid/v1/chat") == "http://one:1"
+    monkeypatch.setenv("HTTP_PROXY", "two:2")
+    assert proxies.of("http://a.invalid:81/v1/models") == "http://one:1"
+    assert proxies.of("http://b.invalid/") == "http://two:2"
+    assert proxies.of("https://a.invalid/") is None
+    assert proxies.of("http://[::1/") is None
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://\u2024\u2024/v1"], ids=["brackets", "dots"])
+async def test_an_address_that_is_none_is_no_misread_answer(stream: bool, url: str) -> None:
+    _, lean = both_lanes(url)
+    with pytest.raises(UpstreamError) as raised:
+        await heard(lean, hello(), stream=stream)
+    await lean.close()
+    assert raised.value.kind == "connection"
 
 
 class Hearing(CustomLogger):
