@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -39,6 +39,7 @@ from bench_proxy.host.errors import LONGEST_READ, said_in, scrub, translate
 from bench_proxy.host.fetching import nothing_fetched
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Finished, Reporting, cool
+from bench_proxy.host.slots import LIMITS, slot
 from bench_proxy.host.upstream import RouterLane, model_settings, reply_of
 from bench_proxy.upstream import Call, Reply, Text, Upstream
 
@@ -79,10 +80,7 @@ PLAIN = frozenset(
         "drop_params",
         "weight",
         "order",
-        "rpm",
-        "tpm",
         "timeout",
-        "stream_timeout",
         "max_retries",
         "num_retries",
         "temperature",
@@ -92,6 +90,7 @@ PLAIN = frozenset(
         "seed",
         "input_cost_per_token",
         "output_cost_per_token",
+        *LIMITS,
     }
 )
 """What a deployment may say and still be called without the router; anything else is the router's to understand."""
@@ -225,19 +224,20 @@ class LeanLane:
 
     async def complete(self, call: Call) -> Reply:
         try:
-            target, request = await self._prepare(call, stream=False)
+            target, request, place = await self._prepare(call, stream=False)
         except NeedsRouter:
             return await self._otherwise.complete(call)
-        try:
-            async with self._post(request) as response:
-                body = await _body(response)
-            with _reading():
-                _check(target, response, body)
-                if target.plain and not self._reporting.listens():
-                    return self._read(call, target, body)
-                answer = _understood(target, request, response, body)
-        except Exception as error:
-            raise self._failed(call, target, request, error) from error
+        with place:
+            try:
+                async with self._post(request) as response:
+                    body = await _body(response)
+                with _reading():
+                    _check(target, response, body)
+                    if target.plain and not self._reporting.listens():
+                        return self._read(call, target, body)
+                    answer = _understood(target, request, response, body)
+            except Exception as error:
+                raise self._failed(call, target, request, error) from error
         cost = _cost(target, answer) if self._priced(call.alias) else None
         self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
         return reply_of(answer, cost)
@@ -245,30 +245,27 @@ class LeanLane:
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
         try:
-            target, request = await self._prepare(call, stream=True)
+            target, request, place = await self._prepare(call, stream=True)
         except NeedsRouter:
             async with self._otherwise.stream(call) as events:
                 yield events
             return
-        try:
-            response = await self._post(request)
-        except Exception as error:
-            raise self._failed(call, target, request, error) from error
-        try:
-            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                await self._refuse(call, target, request, response)
+        with place, closing(await self._open(call, target, request)) as response:
             async with aclosing(self._events(call, target, request, response)) as events:
                 yield events
-        finally:
-            response.close()
 
-    async def _refuse(self, call: Call, target: Target, request: Request, response: aiohttp.ClientResponse) -> None:
+    async def _open(self, call: Call, target: Target, request: Request) -> aiohttp.ClientResponse:
+        """The answer to a call that is streamed, once it is known to be one."""
         try:
-            body = await _body(response)
-            with _reading():
-                _check(target, response, body)
+            response: aiohttp.ClientResponse = await self._post(request)
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                with closing(response):
+                    body = await _body(response)
+                with _reading():
+                    _check(target, response, body)
         except Exception as error:
             raise self._failed(call, target, request, error) from error
+        return response
 
     def _read(self, call: Call, target: Target, body: bytes) -> Reply:
         """An answer in OpenAI's form, read as LiteLLM reads it and without its objects."""
@@ -312,7 +309,7 @@ class LeanLane:
         self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
         yield replace(reply_of(answer, cost), text="", reasoned=ending.reasoned)
 
-    async def _prepare(self, call: Call, *, stream: bool) -> tuple[Target, Request]:
+    async def _prepare(self, call: Call, *, stream: bool) -> tuple[Target, Request, AbstractContextManager[None]]:
         """Raises NeedsRouter for what the router lane does better, or has to: also when callbacks fall behind here."""
         if self.why_router(call.alias) or self._reporting.full():
             raise NeedsRouter
@@ -326,7 +323,7 @@ class LeanLane:
             target = self._target(deployment)
         except Exception as error:
             raise translate(error) from error
-        return target, _request(target, call, stream=stream)
+        return target, _request(target, call, stream=stream), slot(router, deployment)
 
     def _target(self, deployment: Mapping[str, Any]) -> Target:
         id = deployment["model_info"]["id"]
@@ -437,8 +434,8 @@ def _needs_of_process(router: Router) -> str:
         return f"the router's strategy is {router.routing_strategy}"
     if litellm.api_base or litellm.headers:
         return "litellm_settings change the address or the headers of every call"
-    if router.default_max_parallel_requests:
-        return "the router limits parallel requests"
+    if router.stream_timeout or router.request_timeout:
+        return "the router has a time limit for streams"
     if router.enable_pre_call_checks or router.optional_callbacks:
         return "the router checks calls before they are made"
     if any(value not in UNSAID for name, value in router.default_litellm_params.items() if name not in PLAIN_DEFAULTS):

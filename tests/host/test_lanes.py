@@ -297,7 +297,7 @@ def no_proxy_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def both_lanes(url: str, **more: Any) -> tuple[Upstream, LeanLane]:
     """The router lane and the lean lane to one deployment at this address."""
-    params = {"model": "openai/m", "api_base": url, "api_key": "sk-of-the-deployment", **more}
+    params = {"model": "openai/m", "api_base": url, "api_key": "sk-of-the-deployment"} | more
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
     by_router = RouterLane(lambda: router)
     return by_router, LeanLane(lambda: router, by_router, Reporting(), dict)
@@ -481,10 +481,7 @@ async def test_a_stream_that_is_left_early_is_closed_at_the_model(upstream: Scri
     ("params", "why"),
     [
         ({"model": "gemini/gemini-2.5-pro", "api_key": "k"}, "gemini has not been compared on both lanes"),
-        (
-            {"model": "openai/x", "api_key": "k", "max_parallel_requests": 2},
-            "the deployment sets max_parallel_requests",
-        ),
+        ({"model": "openai/x", "api_key": "k", "stream_timeout": 5}, "the deployment sets stream_timeout"),
         ({"model": "openai/x", "api_key": "k", "guardrails": ["g"]}, "the deployment sets guardrails"),
         ({"model": "openai/x"}, "its key is not in the deployment"),
         ({"model": "azure/x", "api_key": "k", "api_version": "preview"}, "its api_version is not a date"),
@@ -494,6 +491,98 @@ def test_what_the_lean_lane_cannot_do_faithfully_takes_the_router_lane(params: d
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
     lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
     assert lean.why_router("it") == why
+
+
+LIMITS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"rpm": 2}, {}),
+    ({"tpm": 400}, {}),  # LiteLLM makes 6 of 1000
+    ({"max_parallel_requests": 2, "rpm": 9}, {}),
+    ({}, {"default_max_parallel_requests": 2}),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("params", "settings"), LIMITS, ids=["rpm", "tpm", "max_parallel_requests", "router"])
+async def test_both_lanes_together_have_no_more_calls_in_flight_than_the_deployment_takes(
+    upstream: Scripted, params: dict[str, Any], settings: dict[str, Any], stream: bool
+) -> None:
+    upstream.clear()
+    params = {"model": "openai/gate-a", "api_base": upstream.api_base, "api_key": "n", **params}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], **settings)
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(), dict)
+    assert lean.why_router("it") == ""
+
+    async def asked(*lanes: Upstream) -> tuple[int, list[object]]:
+        """How many calls were in flight together, and what became of each."""
+        upstream.clear()
+        calls = [asyncio.create_task(heard(lane, hello(100), stream=stream)) for lane in lanes]
+        while len(upstream.calls()) + sum(call.done() for call in calls) < len(calls):  # noqa: ASYNC110  by a thread
+            await asyncio.sleep(0.01)
+        at_once = len(upstream.calls())
+        upstream.release("gate-a", at_once)
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        return at_once, [(e.kind, e.status) if isinstance(e, UpstreamError) else type(e) for e in ended]
+
+    expected = (2, [list] * 2 + [("rate_limit", 429)] * 4)
+    assert await asked(*[by_router] * 6) == expected
+    assert await asked(*[lean] * 6) == expected
+    assert (await asked(*[by_router, lean] * 3))[0] == 2
+    # Each has given its place back, and nobody rests for having been turned away.
+    assert await asked(lean) == (1, [list])
+    await lean.close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_who_hangs_up_or_fails_gives_the_place_back(upstream: Scripted, stream: bool) -> None:
+    upstream.clear()
+    _, lean = both_lanes(upstream.api_base, model="openai/once-gate-a", rpm=1)
+    call = asyncio.create_task(heard(lean, hello(100), stream=stream))
+    await asyncio.to_thread(upstream.wait_for, lambda calls: calls)
+    call.cancel()
+    await asyncio.wait([call])
+    for _ in range(2):
+        with pytest.raises(UpstreamError) as raised:
+            await heard(lean, hello(1e-6), stream=stream)
+        assert raised.value.kind == "timeout"
+    assert await heard(lean, hello(), stream=stream)
+    await lean.close()
+
+
+async def test_a_stream_holds_its_place_until_it_is_left(upstream: Scripted) -> None:
+    _, lean = both_lanes(upstream.api_base, model="openai/drip-a", rpm=1)
+    async with lean.stream(hello()) as events:
+        async for _event in events:
+            break
+        with pytest.raises(UpstreamError, match="slots in use"):
+            await heard(lean, hello(), stream=True)
+    async with lean.stream(hello()) as events:
+        assert isinstance(await anext(events), Text)
+    await lean.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"stream_timeout": 0.3}], ids=["deployment", "router"])
+async def test_both_lanes_keep_the_time_limit_of_streams(upstream: Scripted, settings: dict[str, Any]) -> None:
+    own = {} if settings else {"stream_timeout": 0.3}
+    params = {"model": "openai/slow3000-a", "api_base": upstream.api_base, "api_key": "n", **own}
+    router = Router(
+        model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True, num_retries=0, **settings
+    )
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(), dict)
+    for lane in (by_router, lean):
+        with pytest.raises(UpstreamError) as raised:
+            await heard(lane, hello(60), stream=True)
+        assert (raised.value.kind, raised.value.status) == ("timeout", 504)
+    await lean.close()
+
+
+def test_litellms_own_time_limit_for_streams_is_the_router_s_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litellm, "request_timeout", 5.0)
+    params = {"model": "openai/x", "api_key": "k"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], timeout=60)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
+    assert lean.why_router("it") == "the router has a time limit for streams"
 
 
 def test_an_operator_can_force_a_lane() -> None:
