@@ -16,7 +16,8 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
-from bench_proxy.host.lean import PROVEN, LeanLane
+from bench_proxy.host.lanes import PROVEN
+from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
@@ -609,7 +610,7 @@ async def test_long_messages_are_encoded_once_and_arrive_as_they_were_sent(wire:
 async def test_an_answer_without_end_is_cut_off_and_the_seat_fails(
     upstream: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench_proxy.host.lean.LARGEST_BODY", 1024)
+    monkeypatch.setattr("bench_proxy.host.answer.LARGEST_BODY", 1024)
     params = {"model": "openai/big-a", "api_base": upstream.api_base, "api_key": "n"}
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
     lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
