@@ -48,7 +48,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _show_lanes(file: Path, config: Config) -> None:
     os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
-    from bench_proxy.host.lean import lanes_of
+    from bench_proxy.host.lanes import lanes_of
     from bench_proxy.host.provider import PROVIDING
 
     PROVIDING.register()  # a collection may stand in model_list

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import traceback
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ from typing import Any
 
 import litellm
 from litellm import Router
+from litellm.constants import LOGGING_WORKER_CONCURRENCY
 from litellm.types.utils import ModelResponse
 from litellm.utils import Rules, function_setup
 
 log = logging.getLogger("bench_proxy")
 
 MOST_WAITING = 500
-"""Calls whose report waits, each with its messages; above it the lane waits too, so that none is lost."""
+"""Calls whose report waits, each with its messages; above it calls are left to the router lane."""
+
+TOLD_AT_ONCE = LOGGING_WORKER_CONCURRENCY
+"""Calls that are being reported: as many as LiteLLM's own worker has, so that a slow callback gets as far with both."""
 
 TOLD_WITHIN = 30.0
 CLOSED_WITHIN = 30.0
@@ -68,15 +73,18 @@ class Finished:
 
 
 class Reporting:
-    """One background task that reports in the order in which calls ended; `close` reports what still waits."""
+    """Reports in the background, in the order in which calls ended, several at once; `close` reports what still waits.
+
+    Nobody waits for it: who makes calls asks `full` before each, and makes no more of them while it is.
+    """
 
     def __init__(self, *, limits: Callable[[], bool] = lambda: False) -> None:
         """`limits` says whether LiteLLM has keys with limits or budgets to keep: then every call counts."""
         self._limits = limits
         self._seen: tuple[object, ...] = ()
         self._heard = False
-        self._waiting: asyncio.Queue[Finished] = asyncio.Queue(MOST_WAITING)
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: deque[Finished] = deque()
+        self._telling: set[asyncio.Task[None]] = set()
 
     def listens(self) -> bool:
         """Whether anyone in this process wants to hear of finished calls. Cheap: asked for each call."""
@@ -88,32 +96,49 @@ class Reporting:
             self._heard = any(_name(callback) not in OWN for name in LISTS for callback in getattr(litellm, name))
         return self._heard
 
-    async def ended(self, call: Finished) -> None:
+    def full(self) -> bool:
+        """Whether so many reports wait that a call had better be made where somebody else reports it."""
+        return len(self._waiting) >= MOST_WAITING
+
+    def ended(self, call: Finished) -> None:
+        """Take a call that ended; its answer is on its way already, whatever the callbacks do."""
         if not self.listens():
             return
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name="bench-reporting")
-        await self._waiting.put(call)
+        self._waiting.append(call)
+        if len(self._telling) < TOLD_AT_ONCE:
+            self._telling.add(asyncio.create_task(self._tell_waiting(), name="bench-reporting"))
 
     async def close(self) -> None:
-        """Report all that waits, then stop."""
-        if self._task is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSED_WITHIN):
-                    await self._waiting.join()
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """Report all that waits, and what ends meanwhile; give up on what a callback holds up for too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSED_WITHIN):
+                while self._telling:
+                    await asyncio.wait(self._telling)
+        if self._telling:
+            log.error("LiteLLM was not told of %d calls", len(self._telling) + len(self._waiting))
+            self._waiting.clear()
+            stopped, self._telling = self._telling, set()
+            for task in stopped:
+                task.cancel()
+            await asyncio.wait(stopped)
 
-    async def _work(self) -> None:
-        while True:
-            call = await self._waiting.get()
-            try:
-                async with asyncio.timeout(TOLD_WITHIN):
-                    await _tell(call)
-            except Exception:
-                log.exception("LiteLLM could not be told of a call to %s", call.alias)
-            finally:
-                self._waiting.task_done()
+    async def _tell_waiting(self) -> None:
+        try:
+            while self._waiting:
+                await _told(self._waiting.popleft())
+                # Callbacks that never wait would otherwise hold the event loop for a whole backlog.
+                await asyncio.sleep(0)
+        finally:
+            # By itself and at once: one that has found nothing waiting must not be counted when the next call ends.
+            self._telling -= {asyncio.current_task()}
+
+
+async def _told(call: Finished) -> None:
+    try:
+        async with asyncio.timeout(TOLD_WITHIN):
+            await _tell(call)
+    except Exception:
+        log.exception("LiteLLM could not be told of a call to %s", call.alias)
 
 
 def cool(router: Router, alias: str, deployment: Mapping[str, Any], error: Exception) -> None:

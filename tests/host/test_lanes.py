@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import litellm
@@ -14,7 +16,9 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
-from bench_proxy.host.lean import PROVEN, LeanLane
+from bench_proxy.host.lanes import PROVEN
+from bench_proxy.host.lean import LeanLane
+from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.upstream import Call, Reply, Text, Upstream
@@ -285,6 +289,101 @@ async def test_a_large_error_is_read_at_once() -> None:
         await told(Odd(b'{"error": {"message": "broken ' + b"{" * 2_000_000 + b'"}}', status=500), stream=False)
 
 
+@pytest.fixture
+def no_proxy_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def both_lanes(url: str, **more: Any) -> tuple[Upstream, LeanLane]:
+    """The router lane and the lean lane to one deployment at this address."""
+    params = {"model": "openai/m", "api_base": url, "api_key": "sk-of-the-deployment"} | more
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    by_router = RouterLane(lambda: router)
+    return by_router, LeanLane(lambda: router, by_router, Reporting(), dict)
+
+
+def hello(timeout: float = 20) -> Call:
+    return Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), timeout)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_netrc_file_does_not_stand_in_for_the_deployment_s_key(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: bool
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login u password p\ndefault login u password p\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    _, lean = both_lanes(wire.url + "/v1")
+    events = await heard(lean, hello(), stream=stream)
+    await lean.close()
+    assert "".join(event.text for event in events) == "Hello"
+    assert [headers["authorization"] for _, headers, _ in wire.seen] == ["Bearer sk-of-the-deployment"]
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+async def test_both_lanes_go_by_the_proxy_that_the_environment_names(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, no_proxy_set: None, name: str
+) -> None:
+    monkeypatch.setenv(name, wire.url.removeprefix("http://"))
+    # A name that nobody resolves: only the proxy can have answered.
+    by_router, lean = both_lanes(f"http://{name.replace('_', '-')}.invalid/v1")
+    for lane in (by_router, lean):
+        assert (await lane.complete(hello())).text == "Hello"
+    await lean.close()
+    assert len(wire.seen) == 2
+
+
+async def test_a_proxy_that_wants_a_password_gets_the_one_in_its_address(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, no_proxy_set: None
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", wire.url.replace("http://", "http://user:secret@"))
+    _, lean = both_lanes("http://password.invalid/v1")
+    await lean.complete(hello())
+    await lean.close()
+    ((_, headers, _),) = wire.seen
+    assert headers["proxy-authorization"] == "Basic " + b64encode(b"user:secret").decode()
+    assert headers["authorization"] == "Bearer sk-of-the-deployment"
+
+
+@pytest.mark.parametrize("unused", [{"NO_PROXY": "127.0.0.1"}, {"DISABLE_AIOHTTP_TRUST_ENV": "true"}])
+async def test_both_lanes_go_past_a_proxy_that_is_not_for_this_server(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, no_proxy_set: None, unused: dict[str, str]
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    for name, value in unused.items():
+        monkeypatch.setenv(name, value)
+    by_router, lean = both_lanes(wire.url + "/v1")
+    for lane in (by_router, lean):
+        assert (await lane.complete(hello())).text == "Hello"
+    await lean.close()
+
+
+async def test_the_environment_is_asked_for_a_proxy_once_for_each_server(
+    monkeypatch: pytest.MonkeyPatch, no_proxy_set: None
+) -> None:
+    proxies = Proxies()
+    monkeypatch.setenv("HTTP_PROXY", "one:1")
+    assert proxies.of("http://a.invalid/v1/chat") == "http://one:1"
+    monkeypatch.setenv("HTTP_PROXY", "two:2")
+    assert proxies.of("http://a.invalid:81/v1/models") == "http://one:1"
+    assert proxies.of("http://b.invalid/") == "http://two:2"
+    assert proxies.of("https://a.invalid/") is None
+    assert proxies.of("http://[::1/") is None
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://\u2024\u2024/v1"], ids=["brackets", "dots"])
+async def test_an_address_that_is_none_is_no_misread_answer(stream: bool, url: str) -> None:
+    _, lean = both_lanes(url)
+    with pytest.raises(UpstreamError) as raised:
+        await heard(lean, hello(), stream=stream)
+    await lean.close()
+    assert raised.value.kind == "connection"
+
+
 class Hearing(CustomLogger):
     def __init__(self) -> None:
         super().__init__()
@@ -383,10 +482,7 @@ async def test_a_stream_that_is_left_early_is_closed_at_the_model(upstream: Scri
     ("params", "why"),
     [
         ({"model": "gemini/gemini-2.5-pro", "api_key": "k"}, "gemini has not been compared on both lanes"),
-        (
-            {"model": "openai/x", "api_key": "k", "max_parallel_requests": 2},
-            "the deployment sets max_parallel_requests",
-        ),
+        ({"model": "openai/x", "api_key": "k", "stream_timeout": 5}, "the deployment sets stream_timeout"),
         ({"model": "openai/x", "api_key": "k", "guardrails": ["g"]}, "the deployment sets guardrails"),
         ({"model": "openai/x"}, "its key is not in the deployment"),
         ({"model": "azure/x", "api_key": "k", "api_version": "preview"}, "its api_version is not a date"),
@@ -396,6 +492,98 @@ def test_what_the_lean_lane_cannot_do_faithfully_takes_the_router_lane(params: d
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}])
     lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
     assert lean.why_router("it") == why
+
+
+LIMITS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"rpm": 2}, {}),
+    ({"tpm": 400}, {}),  # LiteLLM makes 6 of 1000
+    ({"max_parallel_requests": 2, "rpm": 9}, {}),
+    ({}, {"default_max_parallel_requests": 2}),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("params", "settings"), LIMITS, ids=["rpm", "tpm", "max_parallel_requests", "router"])
+async def test_both_lanes_together_have_no_more_calls_in_flight_than_the_deployment_takes(
+    upstream: Scripted, params: dict[str, Any], settings: dict[str, Any], stream: bool
+) -> None:
+    upstream.clear()
+    params = {"model": "openai/gate-a", "api_base": upstream.api_base, "api_key": "n", **params}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], **settings)
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(), dict)
+    assert lean.why_router("it") == ""
+
+    async def asked(*lanes: Upstream) -> tuple[int, list[object]]:
+        """How many calls were in flight together, and what became of each."""
+        upstream.clear()
+        calls = [asyncio.create_task(heard(lane, hello(100), stream=stream)) for lane in lanes]
+        while len(upstream.calls()) + sum(call.done() for call in calls) < len(calls):  # noqa: ASYNC110  by a thread
+            await asyncio.sleep(0.01)
+        at_once = len(upstream.calls())
+        upstream.release("gate-a", at_once)
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        return at_once, [(e.kind, e.status) if isinstance(e, UpstreamError) else type(e) for e in ended]
+
+    expected = (2, [list] * 2 + [("rate_limit", 429)] * 4)
+    assert await asked(*[by_router] * 6) == expected
+    assert await asked(*[lean] * 6) == expected
+    assert (await asked(*[by_router, lean] * 3))[0] == 2
+    # Each has given its place back, and nobody rests for having been turned away.
+    assert await asked(lean) == (1, [list])
+    await lean.close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_who_hangs_up_or_fails_gives_the_place_back(upstream: Scripted, stream: bool) -> None:
+    upstream.clear()
+    _, lean = both_lanes(upstream.api_base, model="openai/once-gate-a", rpm=1)
+    call = asyncio.create_task(heard(lean, hello(100), stream=stream))
+    await asyncio.to_thread(upstream.wait_for, lambda calls: calls)
+    call.cancel()
+    await asyncio.wait([call])
+    for _ in range(2):
+        with pytest.raises(UpstreamError) as raised:
+            await heard(lean, hello(1e-6), stream=stream)
+        assert raised.value.kind == "timeout"
+    assert await heard(lean, hello(), stream=stream)
+    await lean.close()
+
+
+async def test_a_stream_holds_its_place_until_it_is_left(upstream: Scripted) -> None:
+    _, lean = both_lanes(upstream.api_base, model="openai/drip-a", rpm=1)
+    async with lean.stream(hello()) as events:
+        async for _event in events:
+            break
+        with pytest.raises(UpstreamError, match="slots in use"):
+            await heard(lean, hello(), stream=True)
+    async with lean.stream(hello()) as events:
+        assert isinstance(await anext(events), Text)
+    await lean.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"stream_timeout": 0.3}], ids=["deployment", "router"])
+async def test_both_lanes_keep_the_time_limit_of_streams(upstream: Scripted, settings: dict[str, Any]) -> None:
+    own = {} if settings else {"stream_timeout": 0.3}
+    params = {"model": "openai/slow3000-a", "api_base": upstream.api_base, "api_key": "n", **own}
+    router = Router(
+        model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True, num_retries=0, **settings
+    )
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(), dict)
+    for lane in (by_router, lean):
+        with pytest.raises(UpstreamError) as raised:
+            await heard(lane, hello(60), stream=True)
+        assert (raised.value.kind, raised.value.status) == ("timeout", 504)
+    await lean.close()
+
+
+def test_litellms_own_time_limit_for_streams_is_the_router_s_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litellm, "request_timeout", 5.0)
+    params = {"model": "openai/x", "api_key": "k"}
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], timeout=60)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
+    assert lean.why_router("it") == "the router has a time limit for streams"
 
 
 def test_an_operator_can_force_a_lane() -> None:
@@ -422,7 +610,7 @@ async def test_long_messages_are_encoded_once_and_arrive_as_they_were_sent(wire:
 async def test_an_answer_without_end_is_cut_off_and_the_seat_fails(
     upstream: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench_proxy.host.lean.LARGEST_BODY", 1024)
+    monkeypatch.setattr("bench_proxy.host.answer.LARGEST_BODY", 1024)
     params = {"model": "openai/big-a", "api_base": upstream.api_base, "api_key": "n"}
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
     lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)

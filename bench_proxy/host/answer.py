@@ -1,0 +1,233 @@
+"""What a provider answers, whole or streamed, read as LiteLLM reads it; what cannot be read is a bad response."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import httpx
+import orjson
+from litellm.litellm_core_utils.core_helpers import map_finish_reason
+from litellm.llms.anthropic.chat.handler import ModelResponseIterator as AnthropicStream
+from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
+from litellm.types.utils import ModelResponse
+
+from bench_proxy.errors import UpstreamError
+from bench_proxy.host.errors import LONGEST_READ, said_in
+from bench_proxy.host.request import Request, Target
+from bench_proxy.upstream import Reply
+
+LONGEST_LINE = 8 * 1024 * 1024
+LARGEST_BODY = 32 * 1024 * 1024
+
+MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading an answer ends in that does not have the form of one."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Around the reading of an answer, and of nothing else: what it trips over is the server's doing."""
+    try:
+        yield
+    except aiohttp.ClientError:  # some of them are ValueErrors too
+        raise
+    except MISREAD as error:
+        words = "the model's server answered with what is no chat completion"
+        raise UpstreamError("bad_response", 502, words) from error
+
+
+async def body_of(response: aiohttp.ClientResponse) -> bytes:
+    """The whole answer, unless it is larger than any answer is."""
+    parts: list[bytes] = []
+    size = 0
+    async for data in response.content.iter_any():
+        parts.append(data)
+        size += len(data)
+        if size > LARGEST_BODY:
+            raise UpstreamError("bad_response", 502, f"the answer is larger than {LARGEST_BODY // 2**20} MB")
+    return b"".join(parts)
+
+
+def check(target: Target, response: aiohttp.ClientResponse, body: bytes) -> None:
+    """Raise what LiteLLM's provider code makes of an error; nobody is followed to another address."""
+    if response.status >= HTTPStatus.BAD_REQUEST:
+        headers = httpx.Headers(list(response.raw_headers))
+        text = body.decode(errors="replace")
+        # OpenAI's SDK hands LiteLLM the message inside; the others give it the body as it came. LiteLLM's search of a
+        # message of megabytes would hold the event loop for seconds.
+        said = said_in(text)[:LONGEST_READ] if target.provider == "openai" or len(text) > LONGEST_READ else text
+        raise target.config.get_error_class(error_message=said, status_code=response.status, headers=headers)
+    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+        raise UpstreamError("bad_response", 502, f"the model's server answered with a redirect ({response.status})")
+
+
+class NoLogging:
+    """Stands where LiteLLM's translation functions expect the logging object of a call; nothing is logged there."""
+
+    litellm_call_id = ""
+    stream = False
+
+    def __init__(self) -> None:
+        self.model_call_details: dict[str, Any] = {}
+        self.optional_params: dict[str, Any] = {}
+        self.litellm_params: dict[str, Any] = {}
+
+    def pre_call(self, *_args: Any, **_kwargs: Any) -> None: ...
+
+    def post_call(self, *_args: Any, **_kwargs: Any) -> None: ...
+
+
+def understood(target: Target, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ModelResponse:
+    """A whole answer in LiteLLM's objects, by its provider code."""
+    raw = httpx.Response(response.status, content=body, headers=list(response.raw_headers))
+    answer: ModelResponse = target.reader.transform_response(
+        model=target.model,
+        raw_response=raw,
+        model_response=ModelResponse(),
+        logging_obj=NoLogging(),
+        request_data=request.data,
+        messages=request.messages,
+        optional_params=request.params,
+        litellm_params=request.litellm_params,
+        encoding=None,
+        api_key=target.api_key,
+    )
+    return answer
+
+
+def plain_reply(target: Target, body: bytes) -> tuple[Reply, Any]:
+    """An answer in OpenAI's form, read as LiteLLM reads it and without its objects; beside it the usage it states."""
+    answer = _json(body)
+    if answer.get("error"):
+        raise _error_inside(target, answer["error"])
+    choice, usage = answer["choices"][0], answer.get("usage")
+    message = choice["message"]
+    reply = Reply(
+        text=text if isinstance(text := message.get("content"), str) else "",
+        finish_reason=map_finish_reason(choice.get("finish_reason") or "stop"),
+        prompt_tokens=(usage or {}).get("prompt_tokens") or None,
+        completion_tokens=(usage or {}).get("completion_tokens") or None,
+        reasoned=bool(message.get("reasoning_content") or message.get("reasoning")),
+    )
+    return reply, usage
+
+
+class Ending:
+    """What a stream has said of its end so far."""
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.usage: Any = None
+        self.reasoned = False
+        self._id = ""
+        self._parts: list[str] = []
+
+    def heard(self, chunk: Mapping[str, Any]) -> str:
+        """Take one chunk in OpenAI's form; returns its text."""
+        self._id = self._id or str(chunk.get("id") or "")
+        self.usage = chunk.get("usage") or self.usage
+        choices = chunk.get("choices")
+        if not choices:
+            return ""
+        choice = choices[0]
+        delta = choice.get("delta") or {}
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        self.reasoned = self.reasoned or bool(delta.get("reasoning_content") or delta.get("reasoning"))
+        text = delta.get("content") or ""
+        if not isinstance(text, str):
+            raise UpstreamError("bad_response", 502, "a piece of the stream has content that is not text")
+        self._parts.append(text)
+        return text
+
+    def answer(self, model: str) -> ModelResponse:
+        """The whole answer, for LiteLLM's callbacks and cost."""
+        return ModelResponse(
+            id=self._id,
+            model=model,
+            choices=[
+                {
+                    "index": 0,
+                    "finish_reason": self.finish_reason,
+                    "message": {"role": "assistant", "content": "".join(self._parts)},
+                }
+            ],
+            usage=self.usage,
+        )
+
+
+async def chunks_of(target: Target, response: aiohttp.ClientResponse) -> AsyncGenerator[Mapping[str, Any], None]:
+    """The stream's events in OpenAI's form; by LiteLLM's parser where the provider has another."""
+    async with aclosing(_lines(response)) as lines:
+        parsed = _reader(target, _decoded(lines))
+        if type(parsed) is not OpenAIChatCompletionStreamingHandler:
+            async for piece in parsed:
+                yield _in_openai_form(piece)
+            return
+        async for line in lines:
+            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+                chunk = _json(data)
+                if chunk.get("error"):
+                    raise _error_inside(target, chunk["error"])
+                yield chunk
+
+
+def _json(data: bytes) -> Any:
+    """As OpenAI's SDK reads it, which takes half a surrogate pair and bytes that are no UTF-8."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return json.loads(data.decode("utf-8", "replace"))
+
+
+def _reader(target: Target, lines: AsyncIterator[str]) -> Any:
+    """LiteLLM's parser of this provider's stream."""
+    if target.provider == "anthropic":
+        return AnthropicStream(streaming_response=lines, sync_stream=False)
+    return target.reader.get_model_response_iterator(streaming_response=lines, sync_stream=False)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """Lines end at LF alone: U+2028 and its like are text."""
+    rest = b""
+    async for data in response.content.iter_any():
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line.rstrip(b"\r")
+        if len(rest) > LONGEST_LINE:
+            raise UpstreamError("bad_response", 502, "a line of the stream has no end")
+    if rest:
+        yield rest
+
+
+async def _decoded(lines: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+    async for line in lines:
+        yield line.decode("utf-8", "replace")
+
+
+def _in_openai_form(piece: Any) -> Mapping[str, Any]:
+    """LiteLLM's two kinds of parsed chunk."""
+    if isinstance(piece, dict):  # GenericStreamingChunk
+        delta = {"content": piece.get("text")}
+        return {
+            "choices": [{"delta": delta, "finish_reason": piece.get("finish_reason") or None}],
+            "usage": piece.get("usage"),
+        }
+    choices = [
+        {
+            "delta": {"content": c.delta.content, "reasoning_content": getattr(c.delta, "reasoning_content", None)},
+            "finish_reason": c.finish_reason,
+        }
+        for c in piece.choices[:1]
+    ]
+    return {"id": piece.id, "choices": choices, "usage": getattr(piece, "usage", None)}
+
+
+def _error_inside(target: Target, error: Any) -> Exception:
+    """An error that came inside a 200."""
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    message = error.get("message") if isinstance(error, dict) else str(error)
+    found: Exception = target.config.get_error_class(error_message=str(message), status_code=status, headers={})
+    return found
