@@ -230,9 +230,21 @@ class Panel:
         finally:
             self._stages.put_nowait(None)
             # First, since a seat that is stopped waits for the seating to be put on the record.
+            stopped = not self.report.done()
             for future in (self.seating, self.report):
                 future.cancel()
             await self._fan_out.cancel()
+            if stopped and not self.seating.cancelled() and self.seating.exception() is None:
+                await self._close_early(self.seating.result())
+
+    async def _close_early(self, seating: Seating) -> None:
+        """A panel that was stopped is over too, with the answers that there are."""
+        answers = {a.seat.call: a for a in self._fan_out.answers}
+        of = _in_order((*seating.seats, *(s for s in self._added if s.call in answers)))
+        told = tuple(answers[seat.call] for seat in of if seat.call in answers)
+        note = "The panel was stopped before it was over."
+        report = Report(replace(seating, seats=of), told, time.monotonic() - self._began, note)
+        await self._try(self._bench.ledger.closed(report))
 
     def _stage(self, request: ChatRequest, *, piecewise: bool, pace: Pace | None = None) -> FanOut:
         stage = FanOut(

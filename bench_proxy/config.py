@@ -321,7 +321,9 @@ def _read(file: Path) -> dict[str, Any]:
         loaded = yaml.load(file.read_text(encoding="utf-8"), LOADER)  # noqa: S506  a safe one
     except OSError as error:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(str(file), ["is nested too deeply"]) from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(str(file), [f"is not valid YAML: {' '.join(str(error).split())}"]) from None
     if loaded is None:
         return {}

@@ -11,6 +11,7 @@
     ├── Denied                        as LiteLLM said: its key, budget, rate-limit and route refusals
     ├── Overloaded                    429  rate_limit_error, with Retry-After
     ├── NobodyCanSit                  503  no model of the collection can be seated
+    ├── Stopping                      503  the proxy stops before the panel is over
     ├── PanelFailed                   429 | 413 | 502 | 504: no seat answered
     └── LedgerUnavailable             503  a verdict that cannot be kept is refused, not lost
 
@@ -105,6 +106,10 @@ class Overloaded(BenchError):
 
 
 class NobodyCanSit(BenchError):
+    status = 503
+
+
+class Stopping(BenchError):
     status = 503
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import litellm
+import pydantic
 from litellm import exceptions
 from litellm.types.router import RouterErrors, RouterRateLimitError, RouterRateLimitErrorBasic
 
@@ -60,6 +61,8 @@ KIND_OF: Mapping[type[BaseException], str] = {
     RouterRateLimitError: "rate_limit",
     RouterRateLimitErrorBasic: "rate_limit",
     asyncio.TimeoutError: "timeout",
+    # LiteLLM checks what a caller sent with it before it asks anyone.
+    pydantic.ValidationError: "bad_request",
 }
 
 STATUS_OF = {
@@ -170,7 +173,8 @@ _DATA = re.compile(
     re.IGNORECASE,
 )
 _APPENDIX = re.compile(
-    r"\s*(?:Traceback \(most recent call last\)|No fallback model group found|Received Model Group=|"
+    # Nothing unbounded before it: a message may be spaces for its whole length.
+    r"(?:Traceback \(most recent call last\)|No fallback model group found|Received Model Group=|"
     r"Available Model Group|LiteLLM Retried|This looks like a bug in LiteLLM).*$",
     re.DOTALL,
 )

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from bench_proxy.bench import Bench, Caller, Panel, callable_collections, check_answered
 from bench_proxy.config import Config
-from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, WrongContentType
+from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, Stopping, WrongContentType
 from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
@@ -31,6 +31,9 @@ Authenticate = Callable[[Scope, Receive, Mapping[str, Any] | None], Awaitable[Ca
 
 DEEPEST = 100
 """Levels of nesting that a body may have."""
+
+LARGE = 512 * 1024
+"""Bytes of a body that is read in a thread: it may be thousands of parts, and others must not wait for it."""
 
 SEATED_WITHIN = 1.0
 """Seconds after which the 200 of a stream leaves, seated or not."""
@@ -59,6 +62,12 @@ class Answering:
             await self._panel(place, body, Headers(scope=scope), scope, receive, response, incoming)
         except BenchError as error:
             await send_error(response, place.format, error)
+        except asyncio.CancelledError:
+            # A server that stops waits for its requests, but not for ever.
+            with suppress(Exception):
+                stopping = Stopping("the proxy is stopping; what the seats have answered is on the record")
+                await send_error(response, place.format, stopping)
+            raise
         except Exception:
             log.exception("a bench request failed inside bench-proxy")
             await send_error(response, place.format, BenchError("internal error in bench-proxy; its log says more"))
@@ -83,7 +92,8 @@ class Answering:
         caller = await self._authenticate(known, incoming.replay(receive), _asked_of_litellm(body))
         if body is None:
             raise InvalidRequest("the body is not JSON, or not UTF-8; send one JSON object")
-        request, wish = format.read(body)
+        large = len(incoming.body) > LARGE
+        request, wish = await asyncio.to_thread(format.read, body) if large else format.read(body)
         # LiteLLM has checked that this key may call this collection; an error also says which others it may call.
         complete = is_complete(body["model"], config)
         names = list(config.collections) if complete else await callable_collections(caller, config)

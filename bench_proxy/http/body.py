@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from starlette.types import Message, Receive
 
@@ -92,15 +93,19 @@ async def read(receive: Receive, most: int) -> Incoming:
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]:,]', re.DOTALL)
 
 
+MOST_TOKENS = 200_000
+"""Of a body that cannot be parsed, which is read before anyone was asked for a key."""
+
+
 def top_level_model(body: bytes) -> str | None:
     """The value of `model` in the outermost object of a body that cannot be parsed: cut off, or broken further on.
 
-    Costs time that grows with the body: call it in a thread for a large one.
+    None too when it stands behind the first MOST_TOKENS. Takes a good part of a second: call it in a thread.
     """
     depth = 0
     key: str | None = None
     last = b""
-    for match in _TOKEN.finditer(body):
+    for match in islice(_TOKEN.finditer(body), MOST_TOKENS):
         token = match.group()
         if token in {b"{", b"["}:
             depth += 1

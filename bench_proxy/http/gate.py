@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bench_proxy.errors import BodyTooLarge, Denied
+from bench_proxy.errors import BenchError, BodyTooLarge, Denied, RequestTimeout
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.places import place
@@ -103,8 +103,10 @@ class Gate(BaseRoute):
     async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] in {"POST", "PUT", "PATCH", "DELETE"}:
             incoming = await bodies.read(receive, MOST_OWN_BYTES)
-            if incoming.too_large:
-                error = BodyTooLarge(f"the body is larger than {MOST_OWN_BYTES // 1024} kB")
+            if incoming.too_large or not (incoming.whole or incoming.hung_up):
+                error: BenchError = RequestTimeout("the body did not arrive; send it without long pauses")
+                if incoming.too_large:
+                    error = BodyTooLarge(f"the body is larger than {MOST_OWN_BYTES // 1024} kB")
                 await send_error(Response(send), ChatFormat(), error)
                 return
             receive = incoming.replay(receive)

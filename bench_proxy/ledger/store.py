@@ -67,6 +67,8 @@ class SqlLedger:
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bench-ledger-read")
         dialect = postgresql if writing.dialect.name == "postgresql" else sqlite
         self._insert: Any = dialect.insert
+        self._unwritten: dict[str, Mapping[str, Any]] = {}
+        self._add_panel = self._insert(panels).on_conflict_do_nothing()
         self._add_to_sums = _upsert(self._insert)
         self._add_to_wins = _upsert_wins(self._insert)
         self._add_to_facts = _upsert_facts(self._insert)
@@ -116,8 +118,8 @@ class SqlLedger:
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
             "note": "",
         }
-        future = await self._writer.put(lambda connection: connection.execute(panels.insert(), row))
-        future.add_done_callback(lambda done: _log_lost(seating.panel, done))
+        future = await self._writer.put(lambda connection: connection.execute(self._add_panel, row))
+        future.add_done_callback(lambda done: self._opened(row, done))
 
     async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
         row = self._seat_row(seating, owner, answer, place, late=late)
@@ -126,12 +128,23 @@ class SqlLedger:
         else:
             await self._durable(lambda connection: self._write_answer(connection, row))
 
+    def _opened(self, row: Mapping[str, Any], done: asyncio.Future[Any]) -> None:
+        """A row that could not be written is written when its panel is closed: the ledger may work again by then."""
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.warning("panel %s is not on the record yet: %s", row["id"], error)
+            self._unwritten[row["id"]] = row
+
     async def closed(self, report: Report) -> None:
         panel = report.seating.panel
         values = {"partial": report.partial, "seconds": report.seconds, "note": report.note}
-        await self._durable(
-            lambda connection: connection.execute(panels.update().where(panels.c.id == panel).values(values))
-        )
+        unwritten = self._unwritten.pop(panel, None)
+
+        def write(connection: Connection) -> None:
+            if unwritten is not None:
+                connection.execute(self._add_panel, unwritten)
+            connection.execute(panels.update().where(panels.c.id == panel).values(values))
+
+        await self._durable(write)
 
     async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         return await self._durable(lambda connection: self._write_verdict(connection, verdict, owner))
@@ -257,7 +270,8 @@ class SqlLedger:
         """
         try:
             async with asyncio.timeout(HEALTHY_WITHIN):
-                await self._read(lambda connection: connection.execute(sa.select(1)))
+                # A row, since a constant reads nothing of a database that may be broken.
+                await self._read(lambda connection: connection.execute(sa.select(sums.c.alias).limit(1)).all())
                 if self._writer.failing:
                     row = _fact_row(PROBE, Learned())
                     await self._durable(lambda connection: connection.execute(self._add_to_facts, row))
@@ -598,11 +612,6 @@ def _integer(value: Any) -> int:
 def _finite(value: Any) -> Any:
     """JSON has no infinities, and SQLite's columns may."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _log_lost(panel: str, done: asyncio.Future[Any]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        log.error("panel %s is not on the record, its answers may be: %s", panel, error)
 
 
 def _now_ms() -> int:

@@ -162,6 +162,11 @@ class FanOut:
         late = [_late(running) for running in self._awaited()]
         await asyncio.gather(*(self._report(answer) for answer in late))
         self.close()
+        return self.answers
+
+    @property
+    def answers(self) -> list[Answer]:
+        """What has been answered and is on the record."""
         return list(self._answers.values())
 
     def close(self) -> None:
@@ -309,8 +314,8 @@ def _answer(running: _Running, reply: Reply) -> Answer:
         running.seconds(),
         text=text if text.strip() else running.text,
         first_token_seconds=running.first,
-        prompt_tokens=_plausible(reply.prompt_tokens, MAX_TOKENS),
-        completion_tokens=_plausible(reply.completion_tokens, MAX_TOKENS),
+        prompt_tokens=_tokens(reply.prompt_tokens),
+        completion_tokens=_tokens(reply.completion_tokens),
         cost=_plausible(reply.cost, MAX_COST),
         finish_reason=reply.finish_reason,
     )
@@ -339,6 +344,13 @@ def _whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def _tokens(value: int | None) -> int | None:
+    known = _plausible(value, MAX_TOKENS)
+    return None if known is None else int(known)
+
+
 def _plausible(value: N | None, most: N) -> N | None:
     """A number as a model's server may report it; NaN, what is out of range and what is no number are not known."""
-    return value if isinstance(value, int | float) and 0 <= value <= most else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= most else None

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from litellm import exceptions
 from litellm.types import router
+from pydantic import BaseModel, ValidationError
 
 from bench_proxy.errors import KINDS, UpstreamError
 from bench_proxy.host.errors import (
@@ -87,7 +88,7 @@ def test_every_exception_of_litellms_is_in_the_table(cls: type[BaseException]) -
 
 
 def test_the_table_holds_no_exception_that_litellm_has_not() -> None:
-    assert KIND_OF.keys() - {asyncio.TimeoutError} <= set(THEIRS)
+    assert KIND_OF.keys() - {asyncio.TimeoutError, ValidationError} <= set(THEIRS)
 
 
 def test_every_kind_is_one_of_ours_and_has_a_status() -> None:
@@ -382,3 +383,35 @@ def test_an_error_body_that_is_hard_to_search_is_taken_as_it_is(body: str) -> No
     # A search that grows with the square of the length would be a hang, which the time limit of the tests ends.
     assert said_in(body) == body
     assert len(scrub(body)) <= LONGEST_MESSAGE
+
+
+HOSTILE = (
+    "a" + " " * 20_000 + "b",
+    "\n" * 20_000,
+    "Traceback " * 2_000,
+    "7" * 20_000,
+    "a-" * 10_000,
+    "http:" * 4_000,
+    "sk-" * 7_000,
+    "api key " * 2_500,
+    ".a" * 10_000,
+    "::" * 10_000,
+)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("message", HOSTILE, ids=lambda message: repr(message[:6]))
+def test_a_message_that_repeats_itself_is_translated_in_no_time(message: str) -> None:
+    """What is read in time that grows with the square of its length would take minutes here."""
+    for _ in range(30):
+        translate(exceptions.BadRequestError(message, "m", "openai"))
+
+
+def test_a_field_that_litellm_cannot_read_is_the_callers_fault() -> None:
+    class Fields(BaseModel):
+        region: str
+
+    with pytest.raises(ValidationError) as refused:
+        Fields.model_validate({"region": 5})
+    told = translate(refused.value)
+    assert (told.kind, told.status) == ("bad_request", 400)

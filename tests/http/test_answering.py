@@ -1,5 +1,6 @@
 """A request for a bench model is refused in its format and says nothing that its key may not know."""
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,7 +15,8 @@ from bench_proxy.errors import Denied
 from bench_proxy.formats.places import place
 from bench_proxy.http.answering import Answering
 from bench_proxy.http.body import Incoming
-from tests.doubles import Models, Undecided
+from bench_proxy.upstream import Call, Reply
+from tests.doubles import Models, Table, Undecided
 
 Json = dict[str, Any]
 
@@ -161,3 +163,53 @@ async def test_nesting_over_a_hundred_levels_is_refused(levels: int, status: int
     text = b'{"model": "bench/corr", "messages": [{"role": "user", "content": "x"}], "x": ' + deep + b"}"
     _, told, _, reply = await Asked()(text)
     assert told == status, reply
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_proxy_that_stops_ends_a_reply_in_its_format(stream: bool) -> None:
+    asked_of = asyncio.Event()
+
+    class Silent(Models):
+        async def complete(self, call: Call) -> Reply:
+            asked_of.set()
+            return await super().complete(call)
+
+    table = Table(Silent(gpt=[asyncio.Event()]), members=["gpt"])
+    sent: list[Message] = []
+    begun, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        begun.set()
+
+    async def receive() -> Message:
+        await hung_up.wait()
+        raise AssertionError
+
+    async def authenticate(*_: Any) -> Caller:
+        begun.set()
+        return Caller("me", admin=True, allowed=_all)
+
+    asked = place("/v1/chat/completions")
+    assert asked is not None
+    incoming = Incoming([{"type": "http.request", "body": body(stream=stream)}], whole=True)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-type", b"application/json")]}
+    answering = asyncio.create_task(
+        Answering(lambda: table.bench, authenticate).answer(asked, incoming, scope, receive, send)
+    )
+    await begun.wait()
+    await asked_of.wait()
+    answering.cancel()
+    await asyncio.wait([answering])
+    assert answering.cancelled()
+    told = b"".join(message.get("body", b"") for message in sent)
+    assert b"the proxy is stopping" in told
+    if stream:
+        assert told.endswith(b"data: [DONE]\n\n")
+        assert sent[-1]["more_body"] is False
+    else:
+        assert sent[0]["status"] == 503
+
+
+async def _all(names: Collection[str]) -> list[str]:
+    return list(names)

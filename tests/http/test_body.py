@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from bench_proxy.http import body as bodies
-from bench_proxy.http.body import Incoming, may_be_ours, read, top_level_model
+from bench_proxy.http.body import MOST_TOKENS, Incoming, may_be_ours, read, top_level_model
 
 Json = dict[str, Any]
 
@@ -269,3 +269,9 @@ async def test_a_client_that_falls_silent_is_not_waited_for_for_ever(monkeypatch
 
     incoming = await read(receive, 1000)
     assert (incoming.hung_up, incoming.whole, incoming.body) == (False, False, b"{")
+
+
+def test_a_broken_body_is_read_up_to_a_number_of_tokens() -> None:
+    inner = b"[]," * MOST_TOKENS
+    assert top_level_model(b'{"model":"bench/core","x":[' + inner) == "bench/core"
+    assert top_level_model(b'{"x":[' + inner + b'0],"model":"bench/core"') is None

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,7 @@ async def test_a_ledger_whose_tables_are_gone_is_unavailable_to_every_use(empty_
     for table in metadata.tables.values():
         await change(ledger, sa.schema.DropTable(table))
     assert {type(end) for end in await every_use(ledger, seating("gpt"))} == {LedgerUnavailable}
+    assert not await ledger.healthy()
     await ledger.close()
 
 
@@ -160,6 +162,22 @@ async def test_a_ledger_that_can_be_written_again_is_healthy_before_anyone_write
     assert await ledger.healthy()
     assert not ledger._writer.failing
     assert await ledger.learned() == {}
+
+
+async def test_a_panel_whose_row_was_lost_is_on_the_record_when_it_is_closed(
+    ledger: SqlLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    of = seating("gpt")
+    await change(ledger, sa.schema.DropTable(panels))
+    await open_panel(ledger, of, asked="Why?")
+    with suppress(LedgerUnavailable):  # shares the fate of what was put before it
+        await ledger._durable(lambda _: None)
+    assert of.panel in caplog.text
+    await change(ledger, sa.schema.CreateTable(panels))
+    await put(ledger, of, answer(of))
+    await ledger.closed(report(of, answer(of)))
+    panel = await shown(ledger, of)
+    assert (panel["asked"], panel["over"], panel["partial"]) == ("Why?", True, False)
 
 
 # Panels and seats
@@ -314,16 +332,6 @@ async def test_an_answer_is_durable_when_answered_returns(ledger: SqlLedger, ope
     of = await full(ledger, "gpt")
     other = await open_ledger()
     assert (await shown(other, of))["seats"][0]["answer"] == "Yes."
-
-
-async def test_a_panel_that_cannot_be_recorded_is_said_in_the_log(
-    ledger: SqlLedger, caplog: pytest.LogCaptureFixture
-) -> None:
-    of = seating("gpt")
-    await open_panel(ledger, of)
-    await open_panel(ledger, of)
-    await ledger._durable(lambda _: None)
-    assert of.panel in caplog.text
 
 
 async def test_an_unknown_panel_is_none(ledger: SqlLedger) -> None:
