@@ -6,6 +6,7 @@ from bench_proxy.formats import anthropic, gemini
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.completions import CompletionsFormat
+from bench_proxy.formats.ollama import OllamaChat, OllamaGenerate
 from bench_proxy.formats.responses import ResponsesFormat
 
 CHAT = ChatFormat()
@@ -23,6 +24,8 @@ PLACES: Mapping[str, Place] = {
     "/completions": Place(COMPLETIONS),
     "/v1/messages": Place(MESSAGES),
     "/v1/messages/count_tokens": Place(MESSAGES_TO_COUNT, count=anthropic.count),
+    "/api/chat": Place(OllamaChat(), host_path="/v1/chat/completions"),
+    "/api/generate": Place(OllamaGenerate(), host_path="/v1/chat/completions"),
 }
 
 
