@@ -27,6 +27,7 @@ from bench_proxy.http import routes
 from bench_proxy.http.answering import Answering
 from bench_proxy.http.gate import Gate
 from bench_proxy.http.listing import Listing
+from bench_proxy.http.ollama import OllamaRoutes
 from bench_proxy.ledger.store import SqlLedger
 
 log = logging.getLogger("bench_proxy")
@@ -87,12 +88,14 @@ class Extension:
         PROVIDING.enter(self._installation)
         answering = Answering(self.bench, authenticate)
         own = routes.build(self.bench, authenticate, self._lane)
+        listing = Listing(self.bench, authenticate)
         mount.put_first(
             Gate(
                 mount.host_app(),
                 own,
                 answering,
-                Listing(self.bench, authenticate),
+                listing,
+                OllamaRoutes(self.bench, listing.entries, authenticate),
                 ready=self._keeper.ready,
                 most_bytes=lambda: self._config.limits.max_body_bytes,
                 first=self._settle,

@@ -114,7 +114,7 @@ class ChatFormat:
         return ChatStream(envelope)
 
     def error(self, error: BenchError) -> bytes:
-        return dumps(_error(error))
+        return dumps(error_body(error))
 
 
 class ChatStream:
@@ -149,7 +149,7 @@ class ChatStream:
         return COMMENT
 
     def error(self, error: BenchError) -> bytes:
-        return event(_error(error)) + DONE
+        return event(error_body(error)) + DONE
 
     def _chunk(self, delta: Data, index: int = 0, finish_reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -173,7 +173,7 @@ def usage_of(usage: Usage) -> dict[str, int]:
     }
 
 
-def _error(error: BenchError) -> dict[str, Any]:
+def error_body(error: BenchError) -> dict[str, Any]:
     body: dict[str, Any] = {
         "error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     }

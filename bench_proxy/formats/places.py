@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from bench_proxy.formats import anthropic, gemini
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.completions import CompletionsFormat
+from bench_proxy.formats.ollama import OllamaChat, OllamaGenerate
 from bench_proxy.formats.responses import ResponsesFormat
 
 CHAT = ChatFormat()
+COMPLETIONS = CompletionsFormat()
 RESPONSES = ResponsesFormat()
 MESSAGES = anthropic.MessagesFormat()
 MESSAGES_TO_COUNT = anthropic.MessagesFormat(anthropic.Conversation)
@@ -17,8 +20,12 @@ PLACES: Mapping[str, Place] = {
     "/chat/completions": Place(CHAT),
     "/v1/responses": Place(RESPONSES),
     "/responses": Place(RESPONSES),
+    "/v1/completions": Place(COMPLETIONS),
+    "/completions": Place(COMPLETIONS),
     "/v1/messages": Place(MESSAGES),
     "/v1/messages/count_tokens": Place(MESSAGES_TO_COUNT, count=anthropic.count),
+    "/api/chat": Place(OllamaChat(), host_path="/v1/chat/completions"),
+    "/api/generate": Place(OllamaGenerate(), host_path="/v1/chat/completions"),
 }
 
 

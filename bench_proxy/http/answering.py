@@ -85,7 +85,7 @@ class Answering:
     ) -> None:
         bench, format = self._bench(), place.format
         config = bench.config
-        _check_transport(incoming, headers, config)
+        check_transport(incoming, headers, config)
         if body is not None:
             _check_depth(body)
         known = {**scope, "path": place.host_path} if place.host_path else scope
@@ -273,7 +273,7 @@ async def _parse(incoming: Incoming) -> tuple[dict[str, Any] | None, object]:
     return None, await asyncio.to_thread(top_level_model, incoming.body)
 
 
-def _check_transport(incoming: Incoming, headers: Headers, config: Config) -> None:
+def check_transport(incoming: Incoming, headers: Headers, config: Config) -> None:
     if incoming.too_large:
         limit = config.limits.max_body_mb
         raise BodyTooLarge(f"the body is larger than {limit:g} MB; send image URLs, or smaller images")

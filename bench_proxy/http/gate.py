@@ -19,6 +19,7 @@ from bench_proxy.http.answering import Answering, Response, send_error
 from bench_proxy.http.listing import Listing
 from bench_proxy.http.listing import asked as listed
 from bench_proxy.http.loopback import refuse_foreign
+from bench_proxy.http.ollama import OllamaRoutes
 
 log = logging.getLogger("bench_proxy")
 
@@ -43,6 +44,7 @@ class Gate(BaseRoute):
         own_app: ASGIApp,
         answering: Answering,
         listing: Listing,
+        ollama: OllamaRoutes,
         ready: Callable[[], Awaitable[None]],
         most_bytes: Callable[[], int],
         first: Callable[[], None],
@@ -52,6 +54,7 @@ class Gate(BaseRoute):
         self._own_app = own_app
         self._answering = answering
         self._listing = listing
+        self._ollama = ollama
         self._ready = ready
         self._most_bytes = most_bytes
         self._first: Callable[[], None] | None = first
@@ -74,6 +77,7 @@ class Gate(BaseRoute):
             or path == "/bench"
             or path.startswith("/bench/")
             or (scope["method"] == "GET" and listed(path, Headers(scope=scope)) is not None)
+            or self._ollama.answers(scope["method"], path)
         )
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,6 +101,9 @@ class Gate(BaseRoute):
                 async with asyncio.timeout(READY_SOON):
                     await self._ready()
             await self._listing(models, scope, receive, send, self._pass_on)
+        elif self._ollama.answers(scope["method"], path):
+            await self._ready()
+            await self._ollama(path, scope, receive, send)
         elif (asked := place(path, scope["query_string"])) is not None:
             await self._asked(asked, scope, receive, send)
 

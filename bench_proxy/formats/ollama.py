@@ -1,0 +1,398 @@
+"""Ollama's own API: `/api/chat` and `/api/generate`.
+
+https://docs.ollama.com/api, and https://github.com/ollama/ollama/blob/main/docs/api.md for loading and unloading.
+"""
+
+import base64
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from bench_proxy.errors import BenchError
+from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, check_breadth, invalid
+from bench_proxy.formats.request import ChatRequest
+
+Said = Callable[[str], Data]
+"""What a line of a reply holds for a piece of text."""
+
+EFFORTS = {"low": "low", "medium": "medium", "high": "high", "max": "high"}
+"""Ollama's word for how long to think, and the chat's; of the chat's words "high" is the highest that vendors share."""
+
+MOST_CALLS = 128
+"""Tool calls of one message."""
+
+SIGNATURES = ((b"\x89PNG", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"), (b"RIFF", "webp"))
+HEAD = 24
+"""Characters of base64 that hold an image's whole signature."""
+BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+NO_TIME = re.compile(r"0+(?:\.0*)?[a-zµ]*")
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def _data_url(image: str) -> str:
+    """Ollama takes bare base64, of which the first bytes say what it is; some clients send whole data URLs."""
+    if image.startswith("data:image/"):
+        return image
+    data = image.replace("\n", "").replace("\r", "")
+    encoded = len(data) % 4 == 0 and BASE64.fullmatch(data)
+    kind = _kind(base64.b64decode(data[:HEAD])) if encoded else None
+    if kind is None:
+        raise ValueError("is no picture that can be shown to the models; send a PNG, JPEG, GIF or WebP file as base64")
+    return f"data:image/{kind};base64,{data}"
+
+
+def _kind(head: bytes) -> str | None:
+    kind = next((kind for signature, kind in SIGNATURES if head.startswith(signature)), None)
+    return None if kind == "webp" and head[8:12] != b"WEBP" else kind
+
+
+def _whole(number: Any) -> Any:
+    """Ollama reads its numbers as floating point first, so that 4096.0 is a whole one."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _response_format(wanted: Any) -> dict[str, Any] | None:
+    if wanted is None or wanted == "":
+        return None
+    if wanted == "json":
+        return {"type": "json_object"}
+    if isinstance(wanted, dict):
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": wanted}}
+    raise ValueError('should be "json" or a JSON schema')
+
+
+def _effort(think: Any) -> str | None:
+    """Only a level says how much; without one each model thinks as it does by itself."""
+    if think is None or isinstance(think, bool):
+        return None
+    if isinstance(think, str) and think in EFFORTS:
+        return EFFORTS[think]
+    raise ValueError(f"should be true, false, or one of: {', '.join(EFFORTS)}")
+
+
+def _unloads(keep_alive: Any) -> bool:
+    """Whether the model is to be forgotten at once: 0, as a number or as a duration such as "0s"."""
+    if keep_alive is None:
+        return False
+    if isinstance(keep_alive, bool) or not isinstance(keep_alive, int | float | str):
+        raise ValueError('should be seconds, or a duration such as "5m"')
+    return NO_TIME.fullmatch(keep_alive) is not None if isinstance(keep_alive, str) else keep_alive == 0
+
+
+def _arguments(given: Any) -> str:
+    """The chat holds them as text."""
+    if isinstance(given, str):
+        return given
+    if given is None or isinstance(given, dict):
+        return dumps(given or {}).decode()
+    raise ValueError("should be an object")
+
+
+def _refused(why: str) -> AfterValidator:
+    """For a field that does something to the one model which Ollama has at hand, and cannot be honoured here."""
+
+    def check(given: Any) -> Any:
+        if given:
+            raise ValueError(why)
+        return given
+
+    return AfterValidator(check)
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Images = Annotated[Many[Annotated[str, AfterValidator(_data_url)]], Field(max_length=MOST_PARTS)]
+
+
+class Options(BaseModel):
+    """The options that other vendors have too. Those of the machine which runs a model (`num_ctx`, `num_gpu`,
+    `mirostat`…) are left out: a member has its own.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    num_predict: Whole | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_k: Whole | None = None
+    seed: Whole | None = None
+    stop: str | Many[str] | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+
+    def settings(self) -> dict[str, Any]:
+        settings = {**self.model_dump(exclude={"num_predict"}), "stop": self.stop or None}
+        # Ollama's -1 and -2 are no limit.
+        limit = self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
+        return {**settings, "max_tokens": limit}
+
+
+class Asked(BaseModel):
+    """What both routes take. Unknown fields are left out."""
+
+    model_config = ConfigDict(strict=True)
+
+    stream: bool | None = None
+    format: Annotated[Any, AfterValidator(_response_format)] = None
+    think: Annotated[Any, AfterValidator(_effort)] = None
+    keep_alive: Annotated[Any, AfterValidator(_unloads)] = False
+    options: Options | None = None
+    logprobs: bool | None = None
+    top_logprobs: Whole | None = None
+
+    def settings(self) -> dict[str, Any]:
+        settings = {
+            **(self.options or Options()).settings(),
+            "response_format": self.format,
+            "reasoning_effort": self.think,
+            "logprobs": self.logprobs or None,
+            "top_logprobs": self.top_logprobs if self.logprobs else None,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+class CalledFunction(BaseModel):
+    name: str
+    arguments: Annotated[Any, AfterValidator(_arguments)] = "{}"
+
+
+class ToolCall(BaseModel):
+    id: str | None = None
+    function: CalledFunction
+
+
+class Message(BaseModel):
+    role: str
+    content: str | None = None
+    images: Images | None = None
+    tool_calls: Annotated[Many[ToolCall], Field(max_length=MOST_CALLS)] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class ChatBody(Asked):
+    messages: Annotated[Many[Message], Field(max_length=MOST_MESSAGES)] | None = None
+    tools: Many[dict[str, Any]] | None = None
+
+
+class GenerateBody(Asked):
+    prompt: str | None = None
+    system: str | None = None
+    images: Images | None = None
+    context: Annotated[
+        Any, _refused("is not kept here: send the whole conversation, as messages, to /api/chat instead")
+    ] = None
+    suffix: Annotated[
+        str | None, _refused("the models here answer and fill in nothing; describe the gap in the prompt")
+    ] = None
+    template: Annotated[str | None, _refused("each model here has its own template; leave it out")] = None
+    raw: Annotated[
+        bool | None, _refused("the models here take messages and no finished prompt; leave raw and its marks out")
+    ] = None
+
+
+class OllamaFormat(ABC):
+    """What the two routes have in common: all but the body, and where a line has its text."""
+
+    content_type = "application/json"
+    stream_content_type = "application/x-ndjson"
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        """`now` in Unix seconds: when a model was loaded."""
+        self._now = now
+
+    @abstractmethod
+    def read(self, body: Data) -> tuple[ChatRequest, Wish]: ...
+
+    @abstractmethod
+    def said(self, text: str) -> Data: ...
+
+    def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
+        # There is one, since this format says that it has no room for more.
+        text = "".join(answer.text for answer in answers)
+        return dumps(_last(envelope, self.said(text), answers[-1].finish_reason, usage, data))
+
+    def stream(self, envelope: Envelope) -> "OllamaStream":
+        return OllamaStream(envelope, self.said)
+
+    def error(self, error: BenchError) -> bytes:
+        return dumps({"error": error.message})
+
+    def _nothing_asked(self, body: Data, asked: Asked) -> tuple[ChatRequest, Wish]:
+        """Clients load a model before they use it, and unload it afterwards; here it is always there."""
+        head = _head(Envelope("", str(body.get("model", "")), int(self._now())))
+        reason = "unload" if asked.keep_alive else "load"
+        ready = dumps({**head, **self.said(""), "done": True, "done_reason": reason})
+        return ChatRequest([], {}), Wish(stream=False, alternatives=False, ready=ready)
+
+
+class OllamaChat(OllamaFormat):
+    def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        asked = _checked(ChatBody, body)
+        if not asked.messages:
+            return self._nothing_asked(body, asked)
+        settings = asked.settings()
+        if asked.tools:
+            settings["tools"] = [{"type": "function", **tool} for tool in asked.tools]
+        return ChatRequest(_conversation(asked.messages), settings), _wish(asked)
+
+    def said(self, text: str) -> Data:
+        return {"message": {"role": "assistant", "content": text}}
+
+
+class OllamaGenerate(OllamaFormat):
+    def read(self, body: Data) -> tuple[ChatRequest, Wish]:
+        asked = _checked(GenerateBody, body)
+        if not asked.prompt and not asked.images:
+            return self._nothing_asked(body, asked)
+        system = [{"role": "system", "content": asked.system}] if asked.system else []
+        user = {"role": "user", "content": _content(asked.prompt, asked.images)}
+        return ChatRequest([*system, user], asked.settings()), _wish(asked)
+
+    def said(self, text: str) -> Data:
+        return {"response": text}
+
+
+class OllamaStream:
+    """Lines of JSON, of which the last one is `done`. Only one alternative ever begins."""
+
+    def __init__(self, envelope: Envelope, said: Said) -> None:
+        self._envelope = envelope
+        self._said = said
+
+    def begin(self, index: int = 0) -> bytes:
+        return self.text("")
+
+    def text(self, text: str, index: int = 0) -> bytes:
+        return _line({**_head(self._envelope), **self._said(text), "done": False})
+
+    def done(self, index: int = 0) -> bytes:
+        return b""
+
+    def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
+        return _line(_last(self._envelope, self._said(""), finish_reasons[-1], usage, data))
+
+    def keep_alive(self) -> bytes:
+        # Clients read every line as JSON, an empty one too.
+        return self.text("")
+
+    def error(self, error: BenchError) -> bytes:
+        return _line({"error": error.message})
+
+
+def rfc3339(seconds: int) -> str:
+    """Unix seconds as Ollama writes times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _checked(model: type[Body], body: Data) -> Body:
+    check_breadth(body)
+    try:
+        return model.model_validate(body)
+    except ValidationError as fault:
+        raise invalid(fault) from None
+
+
+def _wish(asked: Asked) -> Wish:
+    return Wish(stream=asked.stream is not False, alternatives=False)
+
+
+def _conversation(messages: Sequence[Message]) -> list[Data]:
+    calls = _Calls()
+    return [_message(message, calls) for message in messages]
+
+
+def _message(message: Message, calls: "_Calls") -> Data:
+    content = _content(message.content, message.images)
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": calls.answered(message), "content": content}
+    if message.tool_calls:
+        # Some vendors refuse empty text beside a call.
+        return {"role": message.role, "content": content or None, "tool_calls": calls.made(message.tool_calls)}
+    return {"role": message.role, "content": content}
+
+
+def _content(text: str | None, images: Sequence[str] | None) -> str | list[Data]:
+    if not images:
+        return text or ""
+    parts: list[Data] = [{"type": "text", "text": text}] if text else []
+    return [*parts, *({"type": "image_url", "image_url": {"url": url}} for url in images)]
+
+
+class _Calls:
+    """Gives tool calls their ids: in a chat a result names its call by one, in Ollama by the tool's name."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._open: dict[str, str] = {}
+
+    def made(self, calls: Sequence[ToolCall]) -> list[Data]:
+        ids = [call.id or self._new() for call in calls]
+        # Results follow the message that they belong to.
+        self._open = {id: call.function.name for id, call in zip(ids, calls, strict=True)}
+        return [
+            {"id": id, "type": "function", "function": call.function.model_dump()}
+            for id, call in zip(ids, calls, strict=True)
+        ]
+
+    def answered(self, result: Message) -> str:
+        """The call of this result: the one that it names, else the first of its tool, else the first of all."""
+        found = result.tool_call_id or self._first(result.tool_name) or self._new()
+        self._open.pop(found, None)
+        return found
+
+    def _first(self, tool: str | None) -> str | None:
+        return next((id for id, name in self._open.items() if name == tool), next(iter(self._open), None))
+
+    def _new(self) -> str:
+        self._count += 1
+        return f"call_{self._count}"
+
+
+def _head(envelope: Envelope) -> Data:
+    return {"model": envelope.model, "created_at": rfc3339(envelope.created)}
+
+
+def _last(envelope: Envelope, said: Data, finish_reason: str, usage: Usage, data: Data) -> Data:
+    return {
+        **_head(envelope),
+        **said,
+        "done": True,
+        "done_reason": "length" if finish_reason == "length" else "stop",
+        **_durations(data),
+        "prompt_eval_count": usage.prompt_tokens,
+        "eval_count": usage.completion_tokens,
+        "bench": data,
+    }
+
+
+def _durations(data: Data) -> dict[str, int]:
+    """In nanoseconds, of the seats together: they work at the same time, and the merger after them.
+
+    What is spent before the first token of all counts as reading the prompt. Clients divide by the last one.
+    """
+    seats = data.get("seats", ())
+    merging = data.get("merger", {}).get("seconds", 0)
+    total = _nanoseconds(max((seat["seconds"] for seat in seats), default=0) + merging)
+    first = min((s["first_token_seconds"] for s in seats if "first_token_seconds" in s), default=0)
+    reading = min(_nanoseconds(first), total)
+    return {
+        "total_duration": total,
+        "load_duration": 0,
+        "prompt_eval_duration": reading,
+        "eval_duration": max(1, total - reading),
+    }
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _line(value: Data) -> bytes:
+    return dumps(value) + b"\n"
