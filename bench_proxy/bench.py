@@ -411,7 +411,9 @@ class Bench:
         PromptTooLarge for a member, NobodyCanSit.
         """
         _refuse_unserved(brief)
-        refuse(request)
+        refuse(request, brief.reply)
+        if "n" in request.settings:  # one answer a seat; in mode `choices` they are the choices
+            request = replace(request, settings={k: v for k, v in request.settings.items() if k != "n"})
         # Beside the guests all others, for the error that says which there are.
         allowed = await caller.allowed({*brief.guests, *self.catalog.aliases}) if brief.guests else []
         numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)

@@ -114,6 +114,7 @@ def _translated(target: Target, call: Call, *, stream: bool) -> Request:
     if stream:
         settings["stream_options"] = {"include_usage": True}
     messages = [dict(message) for message in call.request.messages]
+    messages = target.config.translate_developer_role_to_system_role(messages=messages)
     if version := target.deployment["litellm_params"].get("api_version"):
         settings["api_version"] = version
     params = get_optional_params(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -12,11 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench_proxy.errors import BenchError, BodyTooLarge, Denied, RequestTimeout
 from bench_proxy.formats.base import Place
-from bench_proxy.formats.chat import ChatFormat
-from bench_proxy.formats.places import place
+from bench_proxy.formats.places import CHAT, place
 from bench_proxy.http import body as bodies
+from bench_proxy.http import ollama
 from bench_proxy.http.answering import Answering, Response, send_error
-from bench_proxy.http.listing import Listing
+from bench_proxy.http.listing import Asked, Listing
 from bench_proxy.http.listing import asked as listed
 from bench_proxy.http.loopback import refuse_foreign
 from bench_proxy.http.ollama import OllamaRoutes
@@ -27,6 +28,7 @@ MOST_OWN_BYTES = 4 * 1024 * 1024
 READY_SOON = 2.0
 """Seconds that a list of models waits for ours to be known."""
 
+HANDLER = "bench_proxy.handler"
 PASSED = "bench_proxy.passed"
 """Marks a request that was given on to LiteLLM, so that it does not come back here."""
 
@@ -64,57 +66,54 @@ class Gate(BaseRoute):
         if self._first is not None:
             self._first()
             self._first = None
-        if self._loopback_only and PASSED not in scope and scope["type"] in {"http", "websocket"}:
-            return Match.FULL, {}
-        return (Match.FULL if self._is_ours(scope) else Match.NONE), {}
-
-    def _is_ours(self, scope: Scope) -> bool:
-        if scope["type"] != "http" or PASSED in scope:
-            return False
-        path = _path(scope)
-        return (
-            (scope["method"] == "POST" and place(path, scope["query_string"]) is not None)
-            or path == "/bench"
-            or path.startswith("/bench/")
-            or (scope["method"] == "GET" and listed(path, Headers(scope=scope)) is not None)
-            or self._ollama.answers(scope["method"], path)
-        )
+        handler = None if PASSED in scope else self._handler(scope)
+        return (Match.NONE, {}) if handler is None else (Match.FULL, {HANDLER: handler})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = _path(scope)
         if self._loopback_only:
             try:
                 refuse_foreign(Headers(scope=scope))
             except Denied as error:
                 await _refuse(error, scope, send)
                 return
-            if not self._is_ours(scope):
-                await self._pass_on(scope, receive, send)
-                return
-        if path == "/bench" or path.startswith("/bench/"):
-            # A probe asks whether this process is ready, and does not wait until it is.
-            if not path.startswith("/bench/health/"):
+        handler: ASGIApp = scope[HANDLER]
+        await handler(scope, receive, send)
+
+    def _handler(self, scope: Scope) -> ASGIApp | None:
+        """Who answers this; None for LiteLLM, which is not looked at on its way."""
+        if scope["type"] == "http":
+            path, method = _path(scope), scope["method"]
+            if path == "/bench" or path.startswith("/bench/"):
+                return self._own
+            if method == "GET" and (models := listed(path, Headers(scope=scope))) is not None:
+                return partial(self._listed, models)
+            if self._ollama.answers(method, path):
+                return partial(self._looked_up, path)
+            if method == "POST" and (asked := place(path, scope["query_string"])) is not None:
+                return partial(self._asked, asked)
+        return self._pass_on if self._loopback_only and scope["type"] in {"http", "websocket"} else None
+
+    async def _listed(self, models: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(TimeoutError):  # LiteLLM's own list is there without ours
+            async with asyncio.timeout(READY_SOON):
                 await self._ready()
-            await self._own(scope, receive, send)
-        elif scope["method"] == "GET" and (models := listed(path, Headers(scope=scope))) is not None:
-            with suppress(TimeoutError):  # LiteLLM's own list is there without ours
-                async with asyncio.timeout(READY_SOON):
-                    await self._ready()
-            await self._listing(models, scope, receive, send, self._pass_on)
-        elif self._ollama.answers(scope["method"], path):
-            await self._ready()
-            await self._ollama(path, scope, receive, send)
-        elif (asked := place(path, scope["query_string"])) is not None:
-            await self._asked(asked, scope, receive, send)
+        await self._listing(models, scope, receive, send, self._pass_on)
+
+    async def _looked_up(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._ready()
+        await self._ollama(path, scope, receive, send)
 
     async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A probe asks whether this process is ready, and does not wait until it is.
+        if not _path(scope).startswith("/bench/health/"):
+            await self._ready()
         if scope["method"] in {"POST", "PUT", "PATCH", "DELETE"}:
             incoming = await bodies.read(receive, MOST_OWN_BYTES)
             if incoming.too_large or not (incoming.whole or incoming.hung_up):
                 error: BenchError = RequestTimeout("the body did not arrive; send it without long pauses")
                 if incoming.too_large:
                     error = BodyTooLarge(f"the body is larger than {MOST_OWN_BYTES // 1024} kB")
-                await send_error(Response(send), ChatFormat(), error)
+                await send_error(Response(send), CHAT, error)
                 return
             receive = incoming.replay(receive)
         try:
@@ -139,8 +138,10 @@ async def _refuse(error: Denied, scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
         return
-    spoken = place(_path(scope), scope["query_string"])
-    await send_error(Response(send), spoken.format if spoken else ChatFormat(), error)
+    path = _path(scope)
+    spoken = place(path, scope["query_string"])
+    own = ollama.FORMAT if path.startswith("/api/") else CHAT
+    await send_error(Response(send), spoken.format if spoken else own, error)
 
 
 def _path(scope: Scope) -> str:

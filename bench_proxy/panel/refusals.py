@@ -2,6 +2,7 @@
 
 import re
 
+from bench_proxy.config import ReplyMode
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.request import ChatRequest, Json
 
@@ -12,19 +13,20 @@ USE_ROUTE = (
 INLINE_IMAGE = re.compile(r"^data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 
-def refuse(request: ChatRequest) -> None:
-    """Raise InvalidRequest for tools, several choices, and parts that are neither text nor a readable image."""
+def refuse(request: ChatRequest, reply: ReplyMode = "all") -> None:
+    """Raise InvalidRequest for tools, several choices, and parts that are neither text nor a readable image.
+
+    In mode `choices` the seats are the choices, however many were asked for.
+    """
     settings = request.settings
     for name in ("tools", "functions", "web_search_options"):
         # An empty list is no tools; empty options are a search with its defaults.
         if settings.get(name) or settings.get(name) == {}:
             raise InvalidRequest(f"{name} cannot be used on a panel. {USE_ROUTE}", param=name)
-    for index, message in enumerate(request.messages):
+    for message in request.messages:
         if message.get("tool_calls") or message.get("function_call") or message.get("role") in {"tool", "function"}:
-            raise InvalidRequest(
-                f"messages[{index}] is part of a tool call, which a panel does not take. {USE_ROUTE}", param="messages"
-            )
-    if (n := settings.get("n")) not in {None, 1}:
+            raise InvalidRequest(f"the conversation holds a tool call, which a panel does not take. {USE_ROUTE}")
+    if (n := settings.get("n")) not in {None, 1} and reply != "choices":
         raise InvalidRequest(f"n is {n}, and a panel gives one answer a seat; leave n out", param="n")
     if "audio" in (settings.get("modalities") or ()) or settings.get("audio"):
         raise InvalidRequest("audio answers are not given by a panel; ask for text", param="modalities")

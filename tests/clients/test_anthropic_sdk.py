@@ -371,7 +371,7 @@ UPLOADED = {"type": "image", "source": {"type": "file", "file_id": "x"}}
     [
         ({"tools": [TOOL]}, "tools cannot be used on a panel"),
         ({"tools": [SEARCH]}, "tools cannot be used on a panel"),
-        ({"messages": [*ASKED, CALL]}, "part of a tool call"),
+        ({"messages": [*ASKED, CALL]}, "holds a tool call"),
         (user(PDF), '"document"'),
         (user(UPLOADED), '"image by file"'),
         ({"messages": []}, '"messages"'),

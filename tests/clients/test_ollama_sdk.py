@@ -233,7 +233,7 @@ def test_tools_are_refused_with_what_to_do(sdk: ollama.Client, models: Upstream)
         {"role": "assistant", "tool_calls": [called]},
         {"role": "tool", "tool_name": "lookup", "content": "y"},
     ]
-    assert "messages[1] is part of a tool call" in refused(sdk, "bench/pair", 400, messages=turns)
+    assert "the conversation holds a tool call" in refused(sdk, "bench/pair", 400, messages=turns)
     assert models.calls() == []
 
 

@@ -93,7 +93,7 @@ def refused(document: Json, format: MessagesFormat = MESSAGES) -> InvalidRequest
 def refused_by_a_panel(document: Json) -> InvalidRequest:
     request, _ = MESSAGES.read(document)
     with pytest.raises(InvalidRequest) as error:
-        refuse(request)
+        refuse(request, "all")
     return error.value
 
 
@@ -332,7 +332,7 @@ def test_images_are_urls() -> None:
     request, _ = MESSAGES.read(asking(PNG, address, text("What?")))
     assert list(request.messages) == [{"role": "user", "content": [PNG_IN_CHAT, by_url, text("What?")]}]
     assert request.has_images
-    refuse(request)
+    refuse(request, "all")
 
 
 def test_a_document_of_plain_text_is_text() -> None:

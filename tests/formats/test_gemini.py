@@ -478,7 +478,7 @@ def test_a_result_may_hold_an_image() -> None:
 )
 def test_a_conversation_with_calls_is_refused_by_a_panel(contents: Json) -> None:
     request, _ = WHOLE.read({"contents": [HELLO, contents]})
-    with pytest.raises(InvalidRequest, match="part of a tool call"):
+    with pytest.raises(InvalidRequest, match="holds a tool call"):
         refuse(request)
 
 

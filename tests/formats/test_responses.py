@@ -147,7 +147,7 @@ def test_what_is_neither_text_nor_an_image_is_a_part_that_a_panel_refuses_by_nam
     assert read["type"] == kind
     request, _ = RESPONSES.read(body(input=[{"role": "user", "content": [part]}]))
     with pytest.raises(InvalidRequest, match=f'a content part of type "{kind}" is not taken by a panel'):
-        refuse(request)
+        refuse(request, "all")
 
 
 def test_a_file_keeps_what_was_sent_of_it() -> None:
@@ -235,7 +235,7 @@ def test_an_item_that_only_its_vendor_understands_is_refused_by_a_panel_by_name(
     request, _ = RESPONSES.read(body(input=[USER, item]))
     assert request.messages[1] == {"role": "assistant", "content": [item]}
     with pytest.raises(InvalidRequest, match=f'"{item["type"]}"'):
-        refuse(request)
+        refuse(request, "all")
 
 
 @pytest.mark.parametrize("kind", ["computer_call_output", "shell_call_output", "local_shell_call_output"])
@@ -243,8 +243,8 @@ def test_what_a_vendors_own_tool_gave_back_is_part_of_a_tool_call(kind: str) -> 
     item = {"type": kind, "call_id": "call_1", "output": {"image_url": PIXEL}}
     request, _ = RESPONSES.read(body(input=[item]))
     assert request.messages == [{"role": "tool", "tool_call_id": "call_1", "content": [item]}]
-    with pytest.raises(InvalidRequest, match="part of a tool call"):
-        refuse(request)
+    with pytest.raises(InvalidRequest, match="holds a tool call"):
+        refuse(request, "all")
 
 
 # What of a body is refused
@@ -610,11 +610,11 @@ def test_an_empty_list_of_tools_is_no_tools_and_takes_what_steers_them_along(non
 def test_a_panel_refuses_tools() -> None:
     request, _ = RESPONSES.read(body(tools=[{"type": "function", "name": "read"}]))
     with pytest.raises(InvalidRequest, match="tools cannot be used on a panel"):
-        refuse(request)
+        refuse(request, "all")
     for history in ([CALL], [OUTPUT]):
         request, _ = RESPONSES.read(body(input=history))
-        with pytest.raises(InvalidRequest, match="part of a tool call"):
-            refuse(request)
+        with pytest.raises(InvalidRequest, match="holds a tool call"):
+            refuse(request, "all")
 
 
 def test_codexs_first_request_is_read_whole() -> None:

@@ -162,11 +162,18 @@ def test_every_provider_that_takes_the_lean_lane_is_compared_here() -> None:
     assert {name.partition(",")[0] for name in MODELS} == PROVEN
 
 
-@pytest.mark.parametrize("settings", [{}, EVERY_SETTING], ids=["plain", "every setting"])
+DEVELOPERS = [{"role": "developer", "content": "Be brief."}, *MESSAGES[1:]]
+
+
+@pytest.mark.parametrize(
+    ("messages", "settings"),
+    [(MESSAGES, {}), (MESSAGES, EVERY_SETTING), (DEVELOPERS, {})],
+    ids=["plain", "every setting", "a developer's message"],
+)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("provider", MODELS)
 async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
-    wire: Wire, provider: str, stream: bool, settings: dict[str, Any]
+    wire: Wire, provider: str, stream: bool, messages: list[dict[str, Any]], settings: dict[str, Any]
 ) -> None:
     model, path = MODELS[provider]
     params: dict[str, Any] = {"model": model, "api_base": wire.url + path, "api_key": "sk-of-the-deployment"}
@@ -176,7 +183,7 @@ async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
     by_router = RouterLane(lambda: router)
     lean = LeanLane(lambda: router, by_router, Reporting(), dict)
     assert lean.why_router("it") == ""
-    call = Call("it", ChatRequest(MESSAGES, settings), timeout=20)
+    call = Call("it", ChatRequest(messages, settings), timeout=20)
     try:
         of_router, of_lean = [await heard(lane, call, stream=stream) for lane in (by_router, lean)]
     finally:

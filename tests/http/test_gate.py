@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
 from bench_proxy.http import body as bodies
@@ -20,7 +21,7 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
 
 def gate() -> Gate:
     unused: Any = None
-    return Gate(_never, _never, unused, unused, _nothing, lambda: 1000, lambda: None)
+    return Gate(_never, _never, unused, unused, unused, _nothing, lambda: 1000, lambda: None)
 
 
 async def test_a_stalled_body_below_bench_is_a_408(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +37,9 @@ async def test_a_stalled_body_below_bench_is_a_408(monkeypatch: pytest.MonkeyPat
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/bench/verdict", "headers": [], "query_string": b""}
-    await gate().handle(scope, receive, send)
+    tried = gate()
+    match, found = tried.matches(scope)
+    assert match is Match.FULL
+    await tried.handle({**scope, **found}, receive, send)
     assert sent[0]["status"] == 408
     assert "did not arrive" in orjson.loads(sent[1]["body"])["error"]["message"]

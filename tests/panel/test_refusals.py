@@ -16,7 +16,7 @@ USER = {"role": "user", "content": "Hello."}
 
 def refused(*messages: Json, **settings: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as error:
-        refuse(ChatRequest(messages or (USER,), settings))
+        refuse(ChatRequest(messages or (USER,), settings), "all")
     assert error.value.status == 400
     return error.value
 
@@ -53,9 +53,9 @@ OF_A_TOOL_CALL = [
 
 
 @pytest.mark.parametrize("message", OF_A_TOOL_CALL)
-def test_a_message_of_a_tool_call_is_refused_by_its_place(message: Json) -> None:
+def test_a_conversation_that_holds_a_tool_call_is_refused(message: Json) -> None:
     error = refused(USER, message)
-    assert "messages[1]" in error.message
+    assert "tool call" in error.message
     assert ":route" in error.message
 
 
@@ -64,6 +64,10 @@ def test_several_choices_are_refused(n: int) -> None:
     error = refused(n=n)
     assert error.param == "n"
     assert str(n) in error.message
+
+
+def test_in_mode_choices_the_seats_are_the_choices() -> None:
+    refuse(ChatRequest((USER,), {"n": 2}), "choices")
 
 
 @pytest.mark.parametrize(
