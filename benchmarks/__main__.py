@@ -18,7 +18,7 @@ from statistics import quantiles
 import uvloop
 
 from benchmarks import load, process, report, workloads
-from benchmarks.gateways import Gateway, free_port
+from benchmarks.gateways import Gateway, free_port, litellm, reference
 from benchmarks.load import Outcome
 from benchmarks.report import Sample
 from benchmarks.workloads import Case
@@ -55,8 +55,10 @@ class Run:
     def _gateway(self, name: str, nth: int) -> Gateway:
         own = f"{nth}-{workloads.GATEWAYS.index(name)}"
         ledger = (self.memory if name == workloads.IN_MEMORY else self.disk) / own
-        bench = workloads.block(name, ledger)
-        return Gateway(name, self.disk / own, self.upstream, workloads.MODELS, bench)
+        if name == workloads.REFERENCE:
+            return Gateway(name, self.disk / own, reference(self.upstream, workloads.collections()))
+        started = litellm(self.upstream, workloads.MODELS, workloads.block(name, ledger))
+        return Gateway(name, self.disk / own, started)
 
     async def _idle(self, gateways: dict[str, Gateway], nth: int) -> None:
         for gateway in gateways.values():

@@ -1,7 +1,8 @@
-"""The proxies that are compared: LiteLLM as its production page says, without and with bench-proxy in it.
+"""The gateways that are compared: LiteLLM as its production page says, without and with bench-proxy in it, and a bare
+fan-out.
 
-Both are started by the same command, with the same environment and the same models; the second names one callback
-and has a `bench:` block.
+Those of LiteLLM are started by the same command, with the same environment and the same models; those with bench-proxy
+name one callback and have a `bench:` block.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from benchmarks import load, process
 from benchmarks.load import Ask
 
 STARTS_WITHIN = 120.0
+ROOT = Path(__file__).parent.parent
 LITELLM = Path(sys.executable).with_name("litellm")
 
 SETTINGS = {
@@ -34,20 +36,16 @@ SETTINGS = {
 
 
 class Gateway:
-    """One proxy process in a folder of its own; use it as a context, then wait for `start`.
+    """One process in a folder of its own; use it as a context, then wait for `start`."""
 
-    `bench` is the block of one with bench-proxy in it, None for LiteLLM alone.
-    """
-
-    def __init__(
-        self, name: str, folder: Path, upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, name: str, folder: Path, command: Callable[[Path, int], list[str]]) -> None:
+        """`command` is told the folder and the port."""
         self.name = name
         self.key = f"sk-{secrets.token_hex(24)}"
         self._log = folder / "proxy.log"
         self._folder = folder
-        self._config = _config(upstream, models, bench)
         self._port = free_port()
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,14 +84,12 @@ class Gateway:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         self._folder.mkdir()
-        config = self._folder / "litellm_config.yaml"
-        config.write_text(json.dumps(self._config), encoding="utf-8")  # JSON is YAML
         kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
         with self._log.open("wb") as out:
             return subprocess.Popen(
-                [LITELLM, "--config", config, "--host", "127.0.0.1", "--port", str(self._port)],
+                self._command(self._folder, self._port),
                 cwd=self._folder,
-                env={**kept, **SETTINGS, "LITELLM_MASTER_KEY": self.key},
+                env={**kept, "PYTHONPATH": str(ROOT), **SETTINGS, "LITELLM_MASTER_KEY": self.key},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -107,6 +103,25 @@ class Gateway:
 
     def rss_mb(self) -> float:
         return process.rss_mb(self.pid)
+
+
+def litellm(upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None) -> Callable[[Path, int], list[str]]:
+    """LiteLLM's proxy; `bench` is the block of one with bench-proxy in it, None for LiteLLM alone."""
+
+    def command(folder: Path, port: int) -> list[str]:
+        config = folder / "litellm_config.yaml"
+        config.write_text(json.dumps(_config(upstream, models, bench)), encoding="utf-8")  # JSON is YAML
+        return [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+
+    return command
+
+
+def reference(upstream: int, collections: Mapping[str, Sequence[str]]) -> Callable[[Path, int], list[str]]:
+    def command(_: Path, port: int) -> list[str]:
+        given = ["--upstream", f"http://127.0.0.1:{upstream}", "--collections", json.dumps(collections)]
+        return [sys.executable, "-m", "benchmarks.reference", "--port", str(port), *given]
+
+    return command
 
 
 def _config(upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None) -> dict[str, Any]:

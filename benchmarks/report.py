@@ -62,6 +62,14 @@ COLUMNS = {
         Column("p50 ms", "p50_ms"),
         Column("p50 ratio", "p50_ms", "ratio"),
     ),
+    "image": (*CPU, Column("p50 ms", "p50_ms"), Column("p50 ratio", "p50_ms", "ratio")),
+    "crowd": (
+        Column("complete", "turns"),
+        Column("p50 ms", "p50_ms"),
+        Column("p50 ratio", "p50_ms", "ratio"),
+        Column("p99 ms", "p99_ms"),
+        Column("p99 ratio", "p99_ms", "ratio"),
+    ),
     "panel-end": (
         Column("above its models p50 ms", "over_p50_ms"),
         Column("p99", "over_p99_ms"),
@@ -84,6 +92,8 @@ TITLES = {
     "start": "Start: until the first answer, and at rest",
     "passthrough": "Passthrough: a request that is not for `bench/`",
     "panel": "Panel: models that answer at once, 16 in flight, against a client's own fan-out",
+    "image": "Image: a large one to every seat",
+    "crowd": "Crowd: many panels at once, against a bare fan-out",
     "panel-end": "Panel end: how long a panel takes after its models, 16 in flight",
     "streams": "Streams: all opened in the same instant",
     "ledger": "Ledger: what keeping the record costs",

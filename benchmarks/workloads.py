@@ -13,18 +13,25 @@ BARE = "LiteLLM"
 CONTROL = "LiteLLM again"
 """A second process of the same: how far it is from the first is what this machine can tell apart."""
 MOUNTED = "bench-proxy"
+ROUTED = "bench-proxy, router lane"
+REFERENCE = "aiohttp fan-out"
+"""The practical limit: `reference.py` does nothing but fan out."""
 ON_DISK = "ledger on disk"
 IN_MEMORY = "ledger in memory"
 NO_CONTENT = "ledger on disk, content: none"
 """Three more with bench-proxy, for one workload: a process that has done others before it has more to collect."""
-GATEWAYS = (BARE, CONTROL, MOUNTED, ON_DISK, IN_MEMORY, NO_CONTENT)
+GATEWAYS = (BARE, CONTROL, MOUNTED, ROUTED, REFERENCE, ON_DISK, IN_MEMORY, NO_CONTENT)
 """In the order of a table's rows; the first of a case is the one that the others are compared with."""
 
 QUESTION = (
     "We have a job that takes a minute and a caller who waits for it. What would you do, and what would you not do?"
 )
 FAST = [f"m{n}" for n in range(1, 6)]
-PACED = {"300 ms": [f"m{n}-f300" for n in range(1, 6)], "2 s": [f"m{n}-f2000" for n in range(1, 6)]}
+PACED = {
+    "300 ms": [f"m{n}-f300" for n in range(1, 6)],
+    "2 s": [f"m{n}-f2000" for n in range(1, 6)],
+    "2.3 s": [f"m{n}-f2300" for n in range(1, 6)],
+}
 MODELS = [*FAST, *(name for names in PACED.values() for name in names)]
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, not a temporary file
 
@@ -49,11 +56,10 @@ def block(gateway: str, ledger: Path) -> Mapping[str, Any] | None:
     """The `bench:` block of a gateway; `ledger` is where its file may be."""
     if gateway in {BARE, CONTROL}:
         return None
-    collections = {f"fast-{n}": FAST[:n] for n in (1, 3, 5)} | {
-        _collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)
-    }
+    lane = "router" if gateway == ROUTED else "auto"
     return {
-        "collections": {name: {"members": members, "explorers": 0} for name, members in collections.items()},
+        "models": {name: {"lane": lane, "vision": True} for name in MODELS},
+        "collections": {name: {"members": members, "explorers": 0} for name, members in collections().items()},
         "ledger": {
             "url": f"sqlite:///{ledger / 'bench.db'}",
             "content": "none" if gateway == NO_CONTENT else "full",
@@ -61,8 +67,15 @@ def block(gateway: str, ledger: Path) -> Mapping[str, Any] | None:
     }
 
 
+def collections() -> Mapping[str, Sequence[str]]:
+    """The members of each."""
+    return {f"fast-{n}": FAST[:n] for n in (1, 3, 5)} | {
+        _collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)
+    }
+
+
 def _collection(pace: str, members: int) -> str:
-    return f"paced-{pace.replace(' ', '')}-{members}"
+    return f"paced-{pace.replace(' ', '').replace('.', '-')}-{members}"
 
 
 def _chat(model: str, content: object = QUESTION, *, stream: bool = False) -> bytes:
@@ -76,10 +89,12 @@ def plain(content: object = QUESTION, *, stream: bool = False) -> Callable[[str]
     return lambda _: asked
 
 
-def panel(collection: str, members: Sequence[str], *, stream: bool = False) -> Callable[[str], Sequence[Ask]]:
+def panel(
+    collection: str, members: Sequence[str], content: object = QUESTION, *, stream: bool = False
+) -> Callable[[str], Sequence[Ask]]:
     """A panel; of LiteLLM alone its client asks each member, all at the same time."""
-    fan_out = [Ask(_chat(member, stream=stream), (member,), stream) for member in members]
-    asked = [Ask(_chat(f"bench/{collection}", stream=stream), tuple(members), stream, exact=False)]
+    fan_out = [Ask(_chat(member, content, stream=stream), (member,), stream) for member in members]
+    asked = [Ask(_chat(f"bench/{collection}", content, stream=stream), tuple(members), stream, exact=False)]
     return lambda gateway: fan_out if gateway in {BARE, CONTROL} else asked
 
 
@@ -91,6 +106,8 @@ def _image(size: int) -> list[dict[str, object]]:
 def cases() -> list[Case]:
     beside = (BARE, CONTROL, MOUNTED)
     against = (BARE, MOUNTED)
+    lanes = (BARE, MOUNTED, ROUTED, REFERENCE)
+    limit = (REFERENCE, MOUNTED)
     ledgers = (ON_DISK, IN_MEMORY, NO_CONTENT)
     paced = {pace: panel(_collection(pace, 3), names[:3]) for pace, names in PACED.items()}
     streamed = panel(_collection("300 ms", 3), PACED["300 ms"][:3], stream=True)
@@ -99,8 +116,11 @@ def cases() -> list[Case]:
         Case("passthrough", "streamed", beside, plain(stream=True), turns=80, at_once=8, windows=16),
         Case("passthrough", "1 MB of text", beside, plain("So it goes. " * 83_000), turns=30, at_once=2, windows=8),
         Case("passthrough", "10 MB image", beside, plain(_image(10_000_000)), turns=8, at_once=1, windows=8),
-        Case("panel", "3 members", against, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
-        Case("panel", "5 members", against, panel("fast-5", FAST[:5]), turns=48, at_once=16, windows=5),
+        Case("panel", "3 members", lanes, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
+        Case("panel", "5 members", lanes, panel("fast-5", FAST[:5]), turns=48, at_once=16, windows=5),
+        Case("panel", "3 members, alone", lanes, panel("fast-3", FAST[:3]), turns=24, at_once=1, windows=3),
+        Case("image", "10 MB to 3 members", against, panel("fast-3", FAST[:3], _image(10_000_000)), turns=6, at_once=1),
+        Case("crowd", "200 at once, models take 2.3 s", limit, paced["2.3 s"], turns=200, at_once=200),
         Case("panel-end", "models take 300 ms", against, paced["300 ms"], turns=320, at_once=16, spread=0.3),
         Case("panel-end", "models take 2 s", against, paced["2 s"], turns=96, at_once=16, spread=2),
         Case("streams", "200 panels of 3 at once, models take 300 ms", against, streamed, turns=200, at_once=200),
