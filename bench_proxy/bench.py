@@ -130,8 +130,12 @@ class Ledger(Protocol):
 
     async def opened(self, seating: Seating, owner: str, asked: str, at_ms: int) -> None: ...
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
-        """`place` is the seat's on the panel. Returns once the answer is durable. Raises LedgerUnavailable."""
+    async def answered(
+        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+    ) -> None:
+        """`place` is the seat's on the panel. Returns once the answer is durable, which one that nobody waits for yet
+        (`urgent` False) may be a little later. Raises LedgerUnavailable.
+        """
         ...
 
     async def closed(self, report: Report) -> None: ...
@@ -343,13 +347,15 @@ class Panel:
         finally:
             await stage.cancel()
 
-    async def _keep(self, answer: Answer, late: bool) -> None:
+    async def _keep(self, answer: Answer, late: bool, last: bool) -> None:
         self._bench.note(answer, self._request)
         # A member can answer before the explorers are seated; its row needs the seating.
         seating = await asyncio.shield(self.seating)
         seats = (*seating.seats, *self._added)
         place = seats.index(answer.seat) if answer.seat in seats else len(seats)
-        await self._try(self._bench.ledger.answered(seating, self._owner, answer, place, late=late))
+        # A streamed reply tells of each seat at once, a whole one of all together.
+        urgent = last or self.brief.stream
+        await self._try(self._bench.ledger.answered(seating, self._owner, answer, place, late=late, urgent=urgent))
 
     async def _try(self, writing: Awaitable[None]) -> None:
         """Answers flow without the ledger; the reply says that they are not on the record."""

@@ -106,7 +106,9 @@ class Remembered:
 
     async def opened(self, seating: Seating, owner: str, asked: str, at_ms: int) -> None: ...
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
+    async def answered(
+        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+    ) -> None:
         self.answers[answer.seat.call] = answer
         self.late[answer.seat.call] = late
         self.places[answer.seat.call] = place

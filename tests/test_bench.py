@@ -56,7 +56,9 @@ class Kept(Remembered):
         self._write("opened", owner, *(seat.alias for seat in seating.seats))
         self.asked.append(asked)
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
+    async def answered(
+        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+    ) -> None:
         self._write("answered", answer.seat.alias, answer.status, *(["late"] if late else []))
 
     async def closed(self, report: Report) -> None:

@@ -118,15 +118,15 @@ class SqlLedger:
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
             "note": "",
         }
-        future = await self._writer.put(lambda connection: connection.execute(self._add_panel, row))
+        future = await self._writer.put(lambda connection: connection.execute(self._add_panel, row), urgent=False)
         future.add_done_callback(lambda done: self._opened(row, done))
 
-    async def answered(self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool) -> None:
+    async def answered(
+        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+    ) -> None:
         row = self._seat_row(seating, owner, answer, place, late=late)
-        if late or answer.status == "late":
-            await self._durable(lambda connection: self._write_late(connection, row))
-        else:
-            await self._durable(lambda connection: self._write_answer(connection, row))
+        write = self._write_late if late or answer.status == "late" else self._write_answer
+        await self._durable(lambda connection: write(connection, row), urgent=urgent)
 
     def _opened(self, row: Mapping[str, Any], done: asyncio.Future[Any]) -> None:
         """A row that could not be written is written when its panel is closed: the ledger may work again by then."""
@@ -144,7 +144,7 @@ class SqlLedger:
                 connection.execute(self._add_panel, unwritten)
             connection.execute(panels.update().where(panels.c.id == panel).values(values))
 
-        await self._durable(write)
+        await self._durable(write, urgent=False)
 
     async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         return await self._durable(lambda connection: self._write_verdict(connection, verdict, owner))
@@ -279,8 +279,8 @@ class SqlLedger:
             return False
         return True
 
-    async def _durable(self, write: Callable[[Connection], T]) -> T:
-        return await (await self._writer.put(write))  # type: ignore[no-any-return]
+    async def _durable(self, write: Callable[[Connection], T], *, urgent: bool = True) -> T:
+        return await (await self._writer.put(write, urgent=urgent))  # type: ignore[no-any-return]
 
     async def _read(self, read: Callable[[Connection], T]) -> T:
         if self._closed:

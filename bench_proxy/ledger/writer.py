@@ -1,7 +1,9 @@
 """Group commit: one thread that writes whatever is waiting in one transaction.
 
 A caller who needs durability awaits its write; the others have theirs committed with it, in the order in which they
-were put. The queue is bounded: a full one slows callers down, nothing is dropped.
+were put. A write that nobody waits for waits itself a little, for one that cannot: so the answers of a panel that come
+together cost one commit, and the last of them does not wait for that of the first. The queue is bounded: a full one
+slows callers down, nothing is dropped.
 """
 
 import asyncio
@@ -17,6 +19,9 @@ from bench_proxy.errors import BenchError, LedgerUnavailable
 
 Write = Callable[[Connection], Any]
 """Runs inside the transaction; runs again when another write spoilt the transaction that they shared."""
+
+LAZY_SECONDS = 0.02
+"""How long a write that is not urgent waits for others."""
 
 MOST_IN_ONE_COMMIT = 500
 MOST_TRIES = 5
@@ -34,12 +39,13 @@ class Writer:
         self._room = asyncio.Semaphore(most_waiting)
         self._waiting: deque[tuple[Write, asyncio.Future[Any]]] = deque()
         self._wake = threading.Condition()
+        self._urgent = False
         self._closing = False
         self.failing = False
         self._thread = threading.Thread(target=self._work, name="bench-ledger", daemon=True)
         self._thread.start()
 
-    async def put(self, write: Write) -> asyncio.Future[Any]:
+    async def put(self, write: Write, *, urgent: bool = True) -> asyncio.Future[Any]:
         """Queue a write; the future has its result once it is durable, or raises LedgerUnavailable or its own error."""
         await self._room.acquire()
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -50,7 +56,9 @@ class Writer:
                 self._room.release()
                 raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
             self._waiting.append((write, future))
-            self._wake.notify()
+            self._urgent |= urgent
+            if urgent or len(self._waiting) == 1:
+                self._wake.notify()
         return future
 
     async def close(self) -> None:
@@ -63,7 +71,9 @@ class Writer:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._waiting or self._closing)
+                self._wake.wait_for(lambda: self._urgent or self._closing, LAZY_SECONDS)
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
+                self._urgent = bool(self._waiting)
             if not batch:
                 return
             outcomes = self._commit([write for write, _ in batch])

@@ -31,8 +31,8 @@ N = TypeVar("N", int, float)
 REPLACED_WITHIN = 2.0
 """Seconds within which an explorer that fails gives its seat to another."""
 
-Keep = Callable[[Answer, bool], Awaitable[None]]
-"""Puts an answer on the record; the flag says that the panel had not waited for it."""
+Keep = Callable[[Answer, bool, bool], Awaitable[None]]
+"""Puts an answer on the record; the flags say that the panel had not waited for it, and that it waits for no other."""
 
 Replace = Callable[[Seat], Awaitable[Seat | None]]
 """Another explorer for the seat of one that failed at once, or None."""
@@ -254,7 +254,7 @@ class FanOut:
     async def _report(self, answer: Answer) -> None:
         late = self._over and answer.status != "late"
         try:
-            await self._keep(answer, late)
+            await self._keep(answer, late, self._over or self._enough())
         except Exception:
             log.exception("call %s is not on the record", answer.seat.call)
         if not late:

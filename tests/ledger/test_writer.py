@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import NullPool
 
 from bench_proxy.errors import LedgerUnavailable, NotFound
+from bench_proxy.ledger import writer as writers
 from bench_proxy.ledger.writer import MOST_IN_ONE_COMMIT, Write, Writer
 from tests.ledger.conftest import engine_of
 
@@ -333,3 +334,29 @@ def test_a_loop_that_ends_without_closing_loses_no_write_that_was_put(engine: En
             break
         kept[0].join(0.01)
     assert len(lines(engine)) == MOST_IN_ONE_COMMIT + 1
+
+
+async def test_what_nobody_waits_for_shares_the_commit_of_what_somebody_does(
+    writer: Writer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "LAZY_SECONDS", 60)
+    counted = commits(engine)
+    lazy = [await writer.put(line(text), urgent=False) for text in "ab"]
+    urgent = await writer.put(line("c"))
+    assert await asyncio.gather(*lazy, urgent) == ["a", "b", "c"]
+    assert lines(engine) == ["a", "b", "c"]
+    assert len(counted) == 1
+
+
+async def test_what_nobody_waits_for_is_committed_all_the_same(writer: Writer, engine: Engine) -> None:
+    assert await (await writer.put(line("a"), urgent=False)) == "a"
+    assert lines(engine) == ["a"]
+
+
+async def test_a_writer_that_closes_waits_for_nothing(
+    writer: Writer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "LAZY_SECONDS", 60)
+    await writer.put(line("a"), urgent=False)
+    await writer.close()
+    assert lines(engine) == ["a"]

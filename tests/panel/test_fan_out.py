@@ -48,7 +48,7 @@ class Record:
     async def arrival(self, seat: Seat, status: str) -> None:
         await self._arrived[seat.call, status].wait()
 
-    async def keep(self, answer: Answer, late: bool) -> None:
+    async def keep(self, answer: Answer, late: bool, last: bool) -> None:
         place = (answer.seat.call, answer.status)
         if place in self._held:
             self._arrived[place].set()
