@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from bench_proxy.bench import Bench, Caller, Decision, Judged, Page, Panel, Picked
+from bench_proxy.bench import Bench, Caller, Decision, Judged, Page, Picked
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config, parse
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.marks import Pick
+from bench_proxy.panel.panel import Panel
 from bench_proxy.panel.seats import Answer, Piece, Report, Seating
 from bench_proxy.ratings import Wins
 from bench_proxy.records import Record, Sums, Verdict

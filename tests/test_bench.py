@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from bench_proxy import bench as use_cases
-from bench_proxy.bench import Bench, Caller, Judged, Page, Panel, Picked, check_answered, pace
+from bench_proxy.bench import Bench, Caller, Judged, Page, Picked
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound, Overloaded, PanelFailed
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.marks import Pick
 from bench_proxy.panel.fan_out import Pace
+from bench_proxy.panel.panel import Panel, check_answered, pace
 from bench_proxy.panel.seats import Answer, Report, Seat, SeatError, Seating, Skipped
 from bench_proxy.ratings import Wins
 from bench_proxy.records import Record, Verdict

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from bench_proxy.bench import Bench, Caller, Decision, Panel
+from bench_proxy.bench import Bench, Caller, Decision
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config, parse
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.panel.panel import Panel
 from bench_proxy.panel.seats import Report
 from tests.doubles import WITHIN, Models, Remembered
 

@@ -7,11 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bench_proxy.bench import Panel, check_answered
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.base import Alternative, Usage
 from bench_proxy.panel import voices
+from bench_proxy.panel.panel import Panel, check_answered
 from bench_proxy.panel.seats import Answer, Piece, Report
 from bench_proxy.panel.voices import Delta
 

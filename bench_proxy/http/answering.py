@@ -14,7 +14,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from bench_proxy.bench import Bench, Caller, Panel, callable_collections, check_answered
+from bench_proxy.bench import Bench, Caller, callable_collections
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, Stopping, WrongContentType
 from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
@@ -22,6 +22,7 @@ from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete
 from bench_proxy.formats.request import Brief
 from bench_proxy.http.body import MOST_CONTAINERS, Incoming, top_level_model
 from bench_proxy.panel import voices
+from bench_proxy.panel.panel import Panel, check_answered
 from bench_proxy.panel.seats import Report, Seating
 from bench_proxy.size import size
 
