@@ -18,6 +18,7 @@ from bench_proxy.bench import Judged, Page, Picked
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.facts import Learned, Subject, learned
 from bench_proxy.ledger.database import migrate, open_engines
+from bench_proxy.ledger.gathering import LATEST, Gathering
 from bench_proxy.ledger.schema import COUNTERS, facts, panels, picks, seats, sums, verdicts, wins
 from bench_proxy.ledger.writer import Writer
 from bench_proxy.marks import Mark, Marks, Pick, judged, picked, tally
@@ -63,13 +64,13 @@ class SqlLedger:
         self._reading = reading
         self._content = content
         self._closed = False
-        self._writer = Writer(writing)
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bench-ledger-read")
         dialect = postgresql if writing.dialect.name == "postgresql" else sqlite
         self._insert: Any = dialect.insert
         self._unwritten: dict[str, Mapping[str, Any]] = {}
         self._add_panel = self._insert(panels).on_conflict_do_nothing()
-        self._add_to_sums = _upsert(self._insert)
+        self._gathering = Gathering(_upsert(self._insert))
+        self._writer = Writer(writing, self._gathering.send)
         self._add_to_wins = _upsert_wins(self._insert)
         self._add_to_facts = _upsert_facts(self._insert)
 
@@ -94,12 +95,13 @@ class SqlLedger:
 
     async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
         def write(connection: Connection) -> list[str]:
+            self._gathering.send(connection)
             mine = (sums.c.collection == "") & (sums.c.owner == "") & (sums.c.shape == shape)
             rows = connection.execute(sa.select(sums.c.alias, sums.c.last_seated_ms).where(mine))
             chosen = list(choose({row.alias: _integer(row.last_seated_ms) for row in rows}))
             now = _now_ms()
             for alias in chosen:
-                connection.execute(self._add_to_sums, _delta("", "", alias, shape, last_seated_ms=now))
+                self._gathering.count(connection, "", "", alias, shape, {"last_seated_ms": now})
             return chosen
 
         return await self._durable(write)
@@ -325,13 +327,14 @@ class SqlLedger:
         }
 
     def _write_answer(self, connection: Connection, row: Mapping[str, Any]) -> None:
-        connection.execute(seats.insert(), row)
+        self._gathering.seat(connection, row)
         counts = _counted(row) | ({"late": 1} if row["late"] else {})
         began = row["at_ms"] - round(1000 * row["seconds"])
         self._count(connection, row, seated=1, last_seated_ms=began, **counts)
 
     def _write_late(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """A seat that the panel left behind: once when it is late, once more when it answers after all."""
+        self._gathering.send(connection)
         earlier = connection.execute(sa.select(seats.c.status).where(seats.c.call == row["call"])).scalar()
         if earlier is None:
             self._write_answer(connection, row)
@@ -341,6 +344,7 @@ class SqlLedger:
             self._count(connection, row, **counted)
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
+        self._gathering.send(connection)
         seat = _answered_seat(connection, verdict.call, owner, param="call")
         answers = _answers_beside(connection, seat)
         before = {call: _mark(row) for call, row in answers.items()}
@@ -356,6 +360,7 @@ class SqlLedger:
         return Judged(recorded=True, alias=alias)
 
     def _write_pick(self, connection: Connection, pick: Pick, owner: str | None) -> Picked:
+        self._gathering.send(connection)
         found = sa.select(panels).where(panels.c.id == _text(pick.panel), *_owned(panels, owner))
         panel = connection.execute(found).mappings().first()
         if panel is None:
@@ -406,7 +411,7 @@ class SqlLedger:
     def _count(self, connection: Connection, seat: Mapping[str, Any], **change: int) -> None:
         """Change the sums over everything and those of the seat's collection and key, in the same transaction."""
         for collection, owner in (("", ""), (seat["collection"], seat["owner"])):
-            connection.execute(self._add_to_sums, _delta(collection, owner, seat["alias"], seat["shape"], **change))
+            self._gathering.count(connection, collection, owner, seat["alias"], seat["shape"], change)
 
 
 def _counted(row: Mapping[str, Any]) -> dict[str, int]:
@@ -419,8 +424,7 @@ def _upsert(insert: Any) -> Any:
     new = insert(sums)
     added = {name: sums.c[name] + new.excluded[name] for name in COUNTERS}
     latest = {
-        name: sa.case((new.excluded[name] > sums.c[name], new.excluded[name]), else_=sums.c[name])
-        for name in ("last_seated_ms", "last_judged_ms")
+        name: sa.case((new.excluded[name] > sums.c[name], new.excluded[name]), else_=sums.c[name]) for name in LATEST
     }
     return new.on_conflict_do_update(index_elements=list(sums.primary_key), set_={**added, **latest})
 
@@ -447,11 +451,6 @@ def _fact_row(subject: Subject, fact: Learned) -> dict[str, Any]:
     alias, served = subject
     known = {"context_window": fact.context_window, "tools": fact.tools, "vision": fact.vision}
     return {"alias": alias[:256], "served": served[:64], **known, "at_ms": _now_ms()}
-
-
-def _delta(collection: str, owner: str, alias: str, shape: str, **change: int) -> dict[str, Any]:
-    zero = dict.fromkeys((*COUNTERS, "last_seated_ms", "last_judged_ms"), 0)
-    return {"collection": collection, "owner": owner, "alias": alias, "shape": shape, **zero, **change}
 
 
 def _owned(table: sa.Table, owner: str | None) -> list[sa.ColumnElement[bool]]:
@@ -577,7 +576,7 @@ def _at(cursor: str) -> tuple[int, str]:
 
 def _summed() -> list[sa.ColumnElement[Any]]:
     """The columns of `sums`, over the rows of a group."""
-    latest = [sa.func.max(sums.c[name]).label(name) for name in ("last_seated_ms", "last_judged_ms")]
+    latest = [sa.func.max(sums.c[name]).label(name) for name in LATEST]
     return [*(_total(sums.c[name]).label(name) for name in COUNTERS), *latest]
 
 

@@ -33,8 +33,12 @@ class Writer:
     `failing` says that the last commit found the database gone, full or locked.
     """
 
-    def __init__(self, engine: Engine, *, most_waiting: int = 10_000) -> None:
+    def __init__(
+        self, engine: Engine, last: Callable[[Connection], None] = lambda _: None, *, most_waiting: int = 10_000
+    ) -> None:
+        """`last` is run in each transaction, behind its writes."""
         self._engine = engine
+        self._last = last
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(most_waiting)
         self._waiting: deque[tuple[Write, asyncio.Future[Any]]] = deque()
@@ -89,6 +93,7 @@ class Writer:
         try:
             with self._engine.begin() as connection:
                 outcomes = [_expected(write, connection) for write in writes]
+                self._last(connection)
             self.failing = False
             return outcomes
         except SQLAlchemyError as error:
