@@ -1,9 +1,10 @@
 """A call as its provider wants it: URL, headers and body, written by LiteLLM's own functions for that provider."""
 
+import copy
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import litellm
@@ -29,6 +30,11 @@ DEFAULTS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed
 """Settings that a deployment may have for calls that do not say otherwise."""
 
 
+LONGEST_REMEMBERED = 2000
+MOST_REMEMBERED = 100
+"""Bytes of settings whose translation is remembered, and how many of them for a deployment."""
+
+
 class NeedsRouter(Exception):
     """This very call asks for something that only the router lane does."""
 
@@ -46,6 +52,7 @@ class Target:
     reader: Any
     plain: bool
     defaults: Mapping[str, Any]
+    remembered: dict[bytes, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +124,7 @@ def _translated(target: Target, call: Call, *, stream: bool) -> Request:
     messages = target.config.translate_developer_role_to_system_role(messages=messages)
     if version := target.deployment["litellm_params"].get("api_version"):
         settings["api_version"] = version
-    params = get_optional_params(
-        model=target.model, custom_llm_provider=target.provider, stream=stream, drop_params=True, **settings
-    )
+    params = _params_of(target, settings, stream=stream)
     litellm_params = {"api_base": target.api_base, "api_key": target.api_key, "drop_params": True}
     json_mode, extra = params.pop("json_mode", False), params.pop("extra_body", None)
     if json_mode or params.pop("fake_stream", False):
@@ -139,6 +144,24 @@ def _translated(target: Target, call: Call, *, stream: bool) -> Request:
     url = _url(target, asked, keyed, stream=stream)
     body = orjson.dumps(_sharing(data, call.request))
     return Request(url, headers, data, body, messages, params, litellm_params, call.timeout, time.time(), stream)
+
+
+def _params_of(target: Target, settings: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    """The settings in the provider's words. Remembered: LiteLLM takes a fifth of a call's time to say the same again,
+    and most calls to a deployment have the same few settings.
+    """
+    key = orjson.dumps([stream, settings], option=orjson.OPT_SORT_KEYS)
+    params = target.remembered.get(key)
+    if params is None:
+        params = get_optional_params(
+            model=target.model, custom_llm_provider=target.provider, stream=stream, drop_params=True, **settings
+        )
+        if len(key) > LONGEST_REMEMBERED:
+            return params  # type: ignore[no-any-return]
+        if len(target.remembered) >= MOST_REMEMBERED:
+            target.remembered.clear()
+        target.remembered[key] = params
+    return copy.deepcopy(params)
 
 
 def _sharing(data: dict[str, Any], request: ChatRequest) -> dict[str, Any]:
