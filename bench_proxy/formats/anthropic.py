@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats.base import Alternative, Data, Envelope, InTurn, Usage, Wish, dumps
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, check_breadth, invalid
+from bench_proxy.formats import efforts, sse
+from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.chat_parts import flat, function_call, function_tool, image_part, schema_format, text_part
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given
+from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest, Json
-
-BUDGETS = ((10_000, "high"), (5_000, "medium"), (2_000, "low"), (0, "minimal"))
-"""The effort that a budget of so many thinking tokens stands for; LiteLLM draws the same lines."""
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -68,14 +68,14 @@ class InlineSource(Strict):
     data: str
 
     def part(self) -> Json:
-        return {"type": "image_url", "image_url": {"url": f"data:{self.media_type};base64,{self.data}"}}
+        return image_part(f"data:{self.media_type};base64,{self.data}")
 
 
 class UrlSource(Strict):
     url: str
 
     def part(self) -> Json:
-        return {"type": "image_url", "image_url": {"url": self.url}}
+        return image_part(self.url)
 
 
 class OtherSource(Strict):
@@ -137,8 +137,7 @@ class ToolUse(Block):
     input: dict[str, Any]
 
     def call(self) -> Json:
-        arguments = orjson.dumps(self.input).decode()
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+        return function_call(self.id, self.name, orjson.dumps(self.input).decode())
 
 
 class Other(Block):
@@ -224,13 +223,8 @@ class ClientTool(Strict):
     strict: bool | None = None
 
     def chat(self) -> Json:
-        function = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.input_schema or {"type": "object", "properties": {}},
-            "strict": self.strict,
-        }
-        return {"type": "function", "function": {k: v for k, v in function.items() if v is not None}}
+        parameters = self.input_schema or {"type": "object", "properties": {}}
+        return function_tool(self.name, self.description, parameters, self.strict)
 
 
 class VendorTool(Strict):
@@ -272,22 +266,17 @@ class ToolChoice(Strict):
 
 class ThinkingConfig(Strict):
     type: str
-    budget_tokens: int | None = None
+    budget_tokens: Whole | None = None
 
     @property
     def effort(self) -> str | None:
-        if self.type != "enabled" or self.budget_tokens is None:
-            return None
-        return next((effort for least, effort in BUDGETS if self.budget_tokens >= least), "minimal")
+        budget = self.budget_tokens if self.type == "enabled" else None
+        return efforts.of_budget(budget, efforts.ANTHROPICS, "minimal")
 
 
 class OutputFormat(Strict):
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema")
-
-    def chat(self) -> Json:
-        schema = {"name": "answer", "schema": self.schema_, "strict": is_closed(self.schema_)}
-        return {"type": "json_schema", "json_schema": schema}
 
 
 class OutputConfig(Strict):
@@ -303,7 +292,7 @@ class Conversation(Strict):
     stream: bool | None = None
     temperature: Number | None = None
     top_p: Number | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     stop_sequences: Many[str] | None = None
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
@@ -324,7 +313,7 @@ class Conversation(Strict):
             raise InvalidRequest('"messages" hold nothing but thinking, which no other model may see', param="messages")
         if self.system and (said := self.system if isinstance(self.system, str) else _content(self.system)):
             messages.insert(0, {"role": "system", "content": said})
-        return ChatRequest(messages, {k: v for k, v in self.settings().items() if v is not None})
+        return ChatRequest(messages, given(self.settings()))
 
     def settings(self) -> dict[str, Any]:
         """Under their names in chat; None for what was not sent."""
@@ -335,8 +324,8 @@ class Conversation(Strict):
             "top_p": self.top_p,
             "top_k": self.top_k,
             "stop": self.stop_sequences or None,
-            "reasoning_effort": config.effort or (self.thinking.effort if self.thinking else None),
-            "response_format": output.chat() if output else None,
+            "reasoning_effort": efforts.of_level(config.effort) or (self.thinking.effort if self.thinking else None),
+            "response_format": schema_format(output.schema_) if output else None,
             **self._tools(),
         }
 
@@ -352,7 +341,7 @@ class Conversation(Strict):
 class Body(Conversation):
     """Of a request that asks for an answer."""
 
-    max_tokens: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[Whole, Field(ge=1)]
     compaction: dict[str, Any] | None = None
 
     def request(self) -> ChatRequest:
@@ -367,37 +356,13 @@ class Body(Conversation):
         return {"max_tokens": self.max_tokens, **super().settings()}
 
 
-def text_part(text: str) -> Json:
-    return {"type": "text", "text": text}
-
-
 def _content(content: str | Sequence[Block]) -> Any:
-    """Content in chat. A single text is a string, which is the one form that every model's server takes."""
-    if isinstance(content, str):
-        return content
-    parts = [part for block in content for part in block.parts()]
-    if not parts:
-        return ""
-    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+    """Content in chat."""
+    return content if isinstance(content, str) else flat([part for block in content for part in block.parts()])
 
 
 def _parallel(choice: ToolChoice) -> bool | None:
     return False if choice.disable_parallel_tool_use else None
-
-
-def is_closed(schema: object) -> bool:
-    """Whether a schema is one that OpenAI holds its models to: no object has optional properties, or others than it
-    lists. A schema that is not is still sent, for a model to follow as well as it can: changing it would be worse.
-    """
-    if isinstance(schema, list):
-        return all(is_closed(inner) for inner in schema)
-    if not isinstance(schema, dict):
-        return True
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if isinstance(properties, dict) and isinstance(required, list):
-        closed = schema.get("additionalProperties") is False and all(name in required for name in properties)
-        return closed and all(is_closed(inner) for inner in properties.values())
-    return all(is_closed(inner) for inner in schema.values())
 
 
 # Writing.
@@ -411,19 +376,15 @@ class MessagesFormat:
     """`body` says what has to be in a request; `new_id` names one that has no panel."""
 
     content_type = "application/json"
-    stream_content_type = "text/event-stream; charset=utf-8"
+    stream_content_type = sse.CONTENT_TYPE
 
     def __init__(self, body: type[Conversation] = Body, new_id: Callable[[], str] = request_id) -> None:
         self._body = body
         self._new_id = new_id
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
-        check_breadth(body)
-        try:
-            checked = self._body.model_validate({name: value for name, value in body.items() if value is not None})
-        except ValidationError as error:
-            raise invalid(error) from None
-        return checked.request(), Wish(bool(checked.stream))
+        asked = checked(self._body, given(body))
+        return asked.request(), Wish(bool(asked.stream))
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         content = [text_part(answer.text) for answer in answers]
@@ -471,7 +432,7 @@ class MessagesStream(InTurn):
 
 
 def event(type: str, **more: Any) -> bytes:
-    return b"event: " + type.encode() + b"\ndata: " + dumps({"type": type, **more}) + b"\n\n"
+    return sse.event({"type": type, **more}, name=type)
 
 
 def usage_of(usage: Usage) -> dict[str, int]:

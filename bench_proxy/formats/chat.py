@@ -6,12 +6,13 @@ https://platform.openai.com/docs/api-reference/chat
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, check_breadth, invalid
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Integer, Many, Number, checked, given
 from bench_proxy.formats.request import ChatRequest
+from bench_proxy.formats.sse import COMMENT, CONTENT_TYPE, DONE, event
 
 OURS = frozenset({"model", "messages", "stream", "stream_options", "bench", "with"})
 HARMLESS = frozenset({"store", "metadata"})
@@ -56,14 +57,14 @@ class Body(BaseModel):
     top_p: Number | None = None
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
-    seed: int | None = None
+    max_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    n: Annotated[Integer, Field(ge=1)] | None = None
+    seed: Integer | None = None
     stop: str | Many[str] | None = None
     logit_bias: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Integer | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     tools: Many[dict[str, Any]] | None = None
@@ -74,19 +75,15 @@ class Body(BaseModel):
 
 class ChatFormat:
     content_type = "application/json"
-    stream_content_type = "text/event-stream; charset=utf-8"
+    stream_content_type = CONTENT_TYPE
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
-        check_breadth(body)
-        try:
-            checked = Body.model_validate(body)
-        except ValidationError as error:
-            raise invalid(error) from None
+        asked = checked(Body, body)
         # An empty list of tools is no tools; what only steers tools goes with it, since vendors refuse it alone.
         left_out = OURS | HARMLESS | (frozenset() if any(body.get(t) for t in TOOLS) else TOOL_SETTINGS)
-        settings = {k: v for k, v in body.items() if k not in left_out and v is not None}
-        usage = bool(checked.stream_options and checked.stream_options.include_usage)
-        return ChatRequest(body["messages"], settings), Wish(bool(checked.stream), usage)
+        settings = {name: value for name, value in given(body).items() if name not in left_out}
+        usage = bool(asked.stream_options and asked.stream_options.include_usage)
+        return ChatRequest(body["messages"], settings), Wish(bool(asked.stream), usage)
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         choices = [
@@ -98,34 +95,22 @@ class ChatFormat:
             }
             for index, answer in enumerate(answers)
         ]
-        return dumps(
-            {
-                "id": f"chatcmpl-{envelope.id}",
-                "object": "chat.completion",
-                "created": envelope.created,
-                "model": envelope.model,
-                "choices": choices,
-                "usage": usage_of(usage),
-                "bench": data,
-            }
-        )
+        head = _head(envelope, "chat.completion")
+        return dumps({**head, "choices": choices, "usage": usage_of(usage), "bench": data})
 
     def stream(self, envelope: Envelope) -> "ChatStream":
-        return ChatStream(envelope)
+        return ChatStream(_head(envelope, "chat.completion.chunk"), envelope.include_usage)
 
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))
 
 
 class ChatStream:
-    def __init__(self, envelope: Envelope) -> None:
-        self._base = {
-            "id": f"chatcmpl-{envelope.id}",
-            "object": "chat.completion.chunk",
-            "created": envelope.created,
-            "model": envelope.model,
-        }
-        self._include_usage = envelope.include_usage
+    """Chunks that begin with `head`, each with one choice."""
+
+    def __init__(self, head: Data, include_usage: bool) -> None:
+        self._head = head
+        self._include_usage = include_usage
 
     def begin(self, index: int = 0) -> bytes:
         # OpenAI's own SDK puts together only choices that begin in the order of their indices.
@@ -142,7 +127,7 @@ class ChatStream:
         last = b"".join(self._chunk({}, i, finish_reason=reason) for i, reason in enumerate(others))
         last += self._chunk({}, len(others), finish_reason=last_reason, bench=data)
         # A chunk without choices breaks naive readers, so that it comes only when usage was asked for.
-        counted = event({**self._base, "choices": [], "usage": usage_of(usage)}) if self._include_usage else b""
+        counted = event({**self._head, "choices": [], "usage": usage_of(usage)}) if self._include_usage else b""
         return last + counted + DONE
 
     def keep_alive(self) -> bytes:
@@ -152,17 +137,19 @@ class ChatStream:
         return event(error_body(error)) + DONE
 
     def _chunk(self, delta: Data, index: int = 0, finish_reason: str | None = None, **more: Any) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return event({**self._base, "choices": [choice], **more})
+        return event({**self._head, "choices": [self._choice(delta, index, finish_reason)], **more})
+
+    def _choice(self, delta: Data, index: int, finish_reason: str | None) -> Data:
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-DONE = b"data: [DONE]\n\n"
-COMMENT = b": keep-alive\n\n"
-
-
-def event(value: object) -> bytes:
-    """A server-sent event without a name."""
-    return b"data: " + dumps(value) + b"\n\n"
+def _head(envelope: Envelope, kind: str) -> Data:
+    return {
+        "id": f"chatcmpl-{envelope.id}",
+        "object": kind,
+        "created": envelope.created,
+        "model": envelope.model,
+    }
 
 
 def usage_of(usage: Usage) -> dict[str, int]:

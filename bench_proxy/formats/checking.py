@@ -1,9 +1,9 @@
 """How formats check a body: the bounds that all of them keep, and the words for what is wrong with it."""
 
 from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import FailFast, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, FailFast, Field, ValidationError
 
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.base import Data
@@ -17,6 +17,21 @@ MOST_PARTS = 5_000
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
+
+def _whole(number: object) -> object:
+    """Beyond 2**53 a floating-point number does not say which whole one is meant."""
+    if isinstance(number, float) and number.is_integer() and abs(number) <= 2**53:
+        return int(number)
+    return number
+
+
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What JSON can be written with. A larger one would be refused only while the models are asked."""
+
+Whole = Annotated[Integer, BeforeValidator(_whole)]
+"""The same, also written as 40.0: Google's SDKs and Ollama's clients have no other numbers."""
+
+M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 Many = Annotated[list[T], FailFast()]
 """A body of millions of wrong items is refused for the first: an error for each would take gigabytes."""
@@ -28,10 +43,19 @@ OBJECT_EXPECTED = frozenset({"model_type", "dict_type"})
 """Faults for which pydantic has words of Python's: a dictionary, or an instance of one of our classes."""
 
 
-def check_breadth(body: Data) -> None:
-    """Raise InvalidRequest for a body of more fields than any request has."""
-    if len(body) > MOST_FIELDS:
+def checked(model: type[M], body: Data, at: At = ()) -> M:
+    """The body, or what stands in it `at` a place, as the format declares it. Raises InvalidRequest."""
+    if not at and len(body) > MOST_FIELDS:
         raise InvalidRequest(f"the body has {len(body)} fields; send at most {MOST_FIELDS}")
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error, at) from None
+
+
+def given(fields: Data) -> dict[str, Any]:
+    """The fields that were sent; `null` is one that was not."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def invalid(error: ValidationError, within: At = ()) -> InvalidRequest:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
-from bench_proxy.formats.chat import COMMENT, DONE, ChatFormat, error_body, event, usage_of
-from bench_proxy.formats.checking import invalid
+from bench_proxy.formats.chat import ChatFormat, ChatStream, error_body, usage_of
+from bench_proxy.formats.checking import checked
 from bench_proxy.formats.request import ChatRequest
 
 CHAT = ChatFormat()
@@ -68,10 +68,7 @@ class CompletionsFormat:
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
         """A completion is a chat of one message: the models behind a panel know nothing else."""
-        try:
-            own = Body.model_validate(body)
-        except ValidationError as fault:
-            raise invalid(fault) from None
+        own = checked(Body, body)
         rest = {name: value for name, value in body.items() if name not in Body.model_fields}
         request, wish = CHAT.read({**rest, "messages": [{"role": "user", "content": own.prompt}]})
         # Whoever says how many choices there should be looks at all of them; others read the first.
@@ -82,42 +79,15 @@ class CompletionsFormat:
         return dumps({**_head(envelope), "choices": choices, "usage": usage_of(usage), "bench": data})
 
     def stream(self, envelope: Envelope) -> "CompletionsStream":
-        return CompletionsStream(envelope)
+        return CompletionsStream(_head(envelope), envelope.include_usage)
 
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))
 
 
-class CompletionsStream:
-    def __init__(self, envelope: Envelope) -> None:
-        self._base = _head(envelope)
-        self._include_usage = envelope.include_usage
-
-    def begin(self, index: int = 0) -> bytes:
-        return self._chunk("", index)
-
-    def text(self, text: str, index: int = 0) -> bytes:
-        return self._chunk(text, index)
-
-    def done(self, index: int = 0) -> bytes:
-        return b""
-
-    def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
-        *others, last_reason = finish_reasons
-        last = b"".join(self._chunk("", index, reason) for index, reason in enumerate(others))
-        last += self._chunk("", len(others), last_reason, bench=data)
-        # As in a chat, a chunk without choices comes only when usage was asked for.
-        counted = event({**self._base, "choices": [], "usage": usage_of(usage)}) if self._include_usage else b""
-        return last + counted + DONE
-
-    def keep_alive(self) -> bytes:
-        return COMMENT
-
-    def error(self, error: BenchError) -> bytes:
-        return event(error_body(error)) + DONE
-
-    def _chunk(self, text: str, index: int, finish_reason: str | None = None, **more: Any) -> bytes:
-        return event({**self._base, "choices": [_choice(text, index, finish_reason)], **more})
+class CompletionsStream(ChatStream):
+    def _choice(self, delta: Data, index: int, finish_reason: str | None) -> Data:
+        return _choice(delta.get("content", ""), index, finish_reason)
 
 
 REASONS = frozenset({"stop", "length", "content_filter"})

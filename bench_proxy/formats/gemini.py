@@ -9,20 +9,22 @@ alone, as Google's own parser takes it.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from bench_proxy.errors import BenchError, InvalidRequest
+from bench_proxy.formats import efforts, sse
 from bench_proxy.formats.base import Alternative, Data, Envelope, Place, Usage, Wish, dumps
 from bench_proxy.formats.brief import collection_of, is_bench_model
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, check_breadth, invalid
+from bench_proxy.formats.calls import Calls
+from bench_proxy.formats.chat_parts import flat, function_tool, image_part, schema_format, text_part
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given
 from bench_proxy.formats.request import ChatRequest, Json
 
 
@@ -132,22 +134,22 @@ def _nothing_is_stored(name: str) -> str:
 class ThinkingConfig(Fields):
     """`includeThoughts` is left out: a panel shows answers."""
 
-    thinking_budget: Annotated[int, Field(ge=-1)] | None = None
+    thinking_budget: Annotated[Whole, Field(ge=-1)] | None = None
     thinking_level: Annotated[str, AfterValidator(_effort)] | None = None
 
 
 class GenerationConfig(Fields):
     temperature: Number | None = None
     top_p: Number | None = None
-    top_k: Annotated[Number, Field(ge=0)] | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    top_k: Annotated[Whole, Field(ge=0)] | None = None
+    max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
     stop_sequences: Annotated[Many[str], ONE_OR_MANY] | None = None
-    candidate_count: Annotated[int, Field(ge=1)] | None = None
-    seed: int | None = None
+    candidate_count: Annotated[Whole, Field(ge=1)] | None = None
+    seed: Whole | None = None
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
     response_logprobs: bool | None = None
-    logprobs: int | None = None
+    logprobs: Whole | None = None
     response_mime_type: Annotated[str, AfterValidator(_text_or_json)] | None = None
     response_schema: dict[str, Any] | None = None
     response_json_schema: dict[str, Any] | None = None
@@ -233,14 +235,10 @@ class GeminiFormat:
 
     def __init__(self, manner: Manner) -> None:
         self._manner = manner
-        self.stream_content_type = "text/event-stream; charset=utf-8" if manner == "events" else "application/json"
+        self.stream_content_type = sse.CONTENT_TYPE if manner == "events" else "application/json"
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
-        check_breadth(body)
-        try:
-            asked = self._asked(body)
-        except ValidationError as error:
-            raise invalid(error) from None
+        asked = self._asked(body)
         messages = _messages(asked)
         if not any(message["role"] != "system" for message in messages):
             raise InvalidRequest('"contents": there is no text and no image in them', param="contents")
@@ -249,8 +247,8 @@ class GeminiFormat:
     def _asked(self, body: Data) -> Asked:
         wrapped = ("generateContentRequest", "generate_content_request")
         if self._manner == "count" and any(body.get(name) is not None for name in wrapped):
-            return Counted.model_validate(body).generate_content_request
-        return Asked.model_validate(body)
+            return checked(Counted, body).generate_content_request
+        return checked(Asked, body)
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         candidates = [_candidate(a.text, index, a.finish_reason) for index, a in enumerate(answers)]
@@ -296,7 +294,7 @@ class GeminiStream:
 
     def _chunk(self, value: Json) -> bytes:
         if self._events:
-            return b"data: " + dumps(value) + b"\n\n"
+            return sse.event(value)
         before, self._begun = b",\n" if self._begun else b"[", True
         return before + dumps(value)
 
@@ -362,10 +360,10 @@ def _messages(asked: Asked) -> list[Json]:
     """The contents as chat messages. What a model said in many pieces, as a stream leaves it in a history, is one."""
     messages: list[Json] = []
     if asked.system_instruction is not None:
-        parts: list[Json] = [{"type": "text", "text": p.text} for p in asked.system_instruction.parts if p.text]
+        parts = [text_part(part.text) for part in asked.system_instruction.parts if part.text]
         if parts:
-            messages.append({"role": "system", "content": _flat(parts)})
-    calls = _Calls()
+            messages.append({"role": "system", "content": flat(parts)})
+    calls = Calls()
     for by_model, contents in groupby(asked.contents, _is_by_model):
         if by_model:
             messages += _said(calls, [part for content in contents for part in content.parts])
@@ -378,62 +376,39 @@ def _is_by_model(content: Content) -> bool:
     return content.role == "model"
 
 
-class _Calls:
-    """Gives an id to each function call that has none, and to each result the id of its call: Gemini goes by names."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._waiting: dict[str, OrderedDict[str, None]] = {}
-
-    def call(self, call: FunctionCall) -> Json:
-        id = call.id or self._next()
-        self._waiting.setdefault(call.name, OrderedDict())[id] = None
-        function = {"name": call.name, "arguments": orjson.dumps(call.args or {}).decode()}
-        return {"id": id, "type": "function", "function": function}
-
-    def result(self, result: FunctionResponse) -> Json:
-        said: list[Json] = [{"type": "text", "text": orjson.dumps(result.response or {}).decode()}]
-        content = _flat(said + _parts(result.parts or ()))
-        return {"role": "tool", "tool_call_id": self._id_of(result), "content": content}
-
-    def _id_of(self, result: FunctionResponse) -> str:
-        waiting = self._waiting.get(result.name)
-        if result.id and (not waiting or result.id in waiting):
-            if waiting:
-                del waiting[result.id]
-            return result.id
-        return waiting.popitem(last=False)[0] if waiting else self._next()
-
-    def _next(self) -> str:
-        self._count += 1
-        return f"call_{self._count}"
+def _called(calls: Calls, parts: Sequence[Part]) -> list[Json]:
+    called = (part.function_call for part in parts if part.function_call)
+    return calls.made((call.id, call.name, orjson.dumps(call.args or {}).decode()) for call in called)
 
 
-def _said(calls: _Calls, parts: Sequence[Part]) -> list[Json]:
+def _results(calls: Calls, parts: Sequence[Part]) -> list[Json]:
+    return [_result(calls, part.function_response) for part in parts if part.function_response]
+
+
+def _result(calls: Calls, result: FunctionResponse) -> Json:
+    content = flat([text_part(orjson.dumps(result.response or {}).decode()), *_parts(result.parts or ())])
+    return {"role": "tool", "tool_call_id": calls.answered(result.id, result.name), "content": content}
+
+
+def _said(calls: Calls, parts: Sequence[Part]) -> list[Json]:
     """What the model said and called."""
     said = _parts(parts)
     if all(part["type"] == "text" for part in said):
-        said = [{"type": "text", "text": "".join(part["text"] for part in said)}] if said else []
-    message: dict[str, Any] = {"role": "assistant", "content": _flat(said) if said else None}
-    if called := [calls.call(part.function_call) for part in parts if part.function_call]:
+        said = [text_part("".join(part["text"] for part in said))] if said else []
+    message: dict[str, Any] = {"role": "assistant", "content": flat(said) if said else None}
+    if called := _called(calls, parts):
         message["tool_calls"] = called
-    results = [calls.result(part.function_response) for part in parts if part.function_response]
-    return [*([message] if said or called else []), *results]
+    return [*([message] if said or called else []), *_results(calls, parts)]
 
 
-def _sent(calls: _Calls, parts: Sequence[Part]) -> list[Json]:
+def _sent(calls: Calls, parts: Sequence[Part]) -> list[Json]:
     """What the user sent. Results come first: in a chat they follow the calls at once."""
-    messages = [calls.result(part.function_response) for part in parts if part.function_response]
-    if called := [calls.call(part.function_call) for part in parts if part.function_call]:
+    messages = _results(calls, parts)
+    if called := _called(calls, parts):
         messages.append({"role": "assistant", "content": None, "tool_calls": called})
     if sent := _parts(parts):
-        messages.append({"role": "user", "content": _flat(sent)})
+        messages.append({"role": "user", "content": flat(sent)})
     return messages
-
-
-def _flat(parts: list[Json]) -> str | list[Json]:
-    """A text alone is a plain string, which every server of a model takes."""
-    return str(parts[0]["text"]) if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
 _KINDS = ("text", "inline_data", "file_data", "function_call", "function_response")
@@ -451,7 +426,7 @@ def _parts(parts: Iterable[Part]) -> list[Json]:
 def _chat_parts(part: Part) -> Iterator[Json]:
     """Mostly one; none of an empty part, and of calls and results, which are messages of their own."""
     if part.text:
-        yield {"type": "text", "text": part.text}
+        yield text_part(part.text)
     if part.inline_data is not None:
         yield _inline(part.inline_data)
     if part.file_data is not None:
@@ -470,7 +445,7 @@ def _inline(blob: Blob) -> Json:
     # Google's Python SDK sends base64 in the alphabet for addresses, in which data: URLs are not written.
     data = blob.data.translate(_STANDARD_ALPHABET)
     if kind == "image":
-        return {"type": "image_url", "image_url": {"url": f"data:image/{subtype};base64,{data}"}}
+        return image_part(f"data:image/{subtype};base64,{data}")
     if kind == "audio":
         return {"type": "input_audio", "input_audio": {"data": data, "format": subtype}}
     name = {"filename": blob.display_name} if blob.display_name else {}
@@ -486,7 +461,7 @@ def _file(file: FileData) -> Json:
     uri = file.file_uri
     is_image = file.mime_type.lower().startswith("image/") if file.mime_type else _IMAGE_NAME.match(uri) is not None
     if is_image and uri.lower().startswith(("http://", "https://")) and not uri.lower().startswith(_UPLOADS):
-        return {"type": "image_url", "image_url": {"url": uri}}
+        return image_part(uri)
     return {"type": "file", "file": {"file_id": uri, **({"format": file.mime_type} if file.mime_type else {})}}
 
 
@@ -495,7 +470,7 @@ def _settings(asked: Asked) -> Json:
     settings = {
         "temperature": config.temperature,
         "top_p": config.top_p,
-        "top_k": _as_integer(config.top_k),
+        "top_k": config.top_k,
         "max_tokens": config.max_output_tokens,
         "stop": config.stop_sequences or None,
         "n": config.candidate_count,
@@ -507,12 +482,7 @@ def _settings(asked: Asked) -> Json:
         "response_format": _response_format(config),
         "reasoning_effort": _reasoning_effort(config.thinking_config),
     }
-    return {name: value for name, value in settings.items() if value is not None} | _tool_settings(asked)
-
-
-def _as_integer(number: float | None) -> float | int | None:
-    """Google's SDKs send 40 as 40.0; servers of models want it as an integer."""
-    return int(number) if number is not None and number.is_integer() and number < 2**53 else number
+    return given(settings) | _tool_settings(asked)
 
 
 def _response_format(config: GenerationConfig) -> Json | None:
@@ -520,22 +490,14 @@ def _response_format(config: GenerationConfig) -> Json | None:
     if schema is None and config.response_schema is not None:
         schema = _json_schema(config.response_schema)
     if schema is not None:
-        return {"type": "json_schema", "json_schema": {"name": "response", "schema": schema}}
+        return schema_format(schema)
     return {"type": "json_object"} if config.response_mime_type == "application/json" else None
 
 
 def _reasoning_effort(config: ThinkingConfig | None) -> str | None:
-    """https://ai.google.dev/gemini-api/docs/openai#thinking has the budgets; -1 leaves it to the model."""
     if config is None:
         return None
-    if config.thinking_level is not None:
-        return config.thinking_level
-    budget = config.thinking_budget
-    if budget is None or budget < 0:
-        return None
-    if budget == 0:
-        return "none"
-    return "low" if budget <= 1024 else "medium" if budget <= 8192 else "high"
+    return config.thinking_level or efforts.of_budget(config.thinking_budget, efforts.GOOGLES)
 
 
 _TOOL_CHOICES = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
@@ -564,14 +526,10 @@ def _tool_settings(asked: Asked) -> dict[str, Any]:
 
 
 def _function(declaration: FunctionDeclaration) -> Json:
-    function: dict[str, Any] = {"name": declaration.name}
-    if declaration.description is not None:
-        function["description"] = declaration.description
-    if declaration.parameters_json_schema is not None:
-        function["parameters"] = declaration.parameters_json_schema
-    elif declaration.parameters is not None:
-        function["parameters"] = _json_schema(declaration.parameters)
-    return {"type": "function", "function": function}
+    parameters: Json | None = declaration.parameters_json_schema
+    if parameters is None and declaration.parameters is not None:
+        parameters = _json_schema(declaration.parameters)
+    return function_tool(declaration.name, declaration.description, parameters)
 
 
 _SCHEMA_NAMES = {"ref": "$ref", "defs": "$defs"}

@@ -9,20 +9,22 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bench_proxy.errors import BenchError
+from bench_proxy.formats import efforts
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, check_breadth, invalid
-from bench_proxy.formats.request import ChatRequest
+from bench_proxy.formats.calls import Calls
+from bench_proxy.formats.chat_parts import flat, image_part, schema_format, text_part
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given
+from bench_proxy.formats.request import ChatRequest, Json
 
 Said = Callable[[str], Data]
 """What a line of a reply holds for a piece of text."""
 
-EFFORTS = {"low": "low", "medium": "medium", "high": "high", "max": "high"}
-"""Ollama's word for how long to think, and the chat's; of the chat's words "high" is the highest that vendors share."""
+LEVELS = ("low", "medium", "high", "max")
 
 MOST_CALLS = 128
 """Tool calls of one message."""
@@ -32,8 +34,6 @@ HEAD = 24
 """Characters of base64 that hold an image's whole signature."""
 BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 NO_TIME = re.compile(r"0+(?:\.0*)?[a-zµ]*")
-
-Body = TypeVar("Body", bound=BaseModel)
 
 
 def _data_url(image: str) -> str:
@@ -53,18 +53,13 @@ def _kind(head: bytes) -> str | None:
     return None if kind == "webp" and head[8:12] != b"WEBP" else kind
 
 
-def _whole(number: Any) -> Any:
-    """Ollama reads its numbers as floating point first, so that 4096.0 is a whole one."""
-    return int(number) if isinstance(number, float) and number.is_integer() else number
-
-
-def _response_format(wanted: Any) -> dict[str, Any] | None:
+def _response_format(wanted: Any) -> Json | None:
     if wanted is None or wanted == "":
         return None
     if wanted == "json":
         return {"type": "json_object"}
     if isinstance(wanted, dict):
-        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": wanted}}
+        return schema_format(wanted)
     raise ValueError('should be "json" or a JSON schema')
 
 
@@ -72,9 +67,9 @@ def _effort(think: Any) -> str | None:
     """Only a level says how much; without one each model thinks as it does by itself."""
     if think is None or isinstance(think, bool):
         return None
-    if isinstance(think, str) and think in EFFORTS:
-        return EFFORTS[think]
-    raise ValueError(f"should be true, false, or one of: {', '.join(EFFORTS)}")
+    if isinstance(think, str) and think in LEVELS:
+        return efforts.of_level(think)
+    raise ValueError(f"should be true, false, or one of: {', '.join(LEVELS)}")
 
 
 def _unloads(keep_alive: Any) -> bool:
@@ -106,7 +101,6 @@ def _refused(why: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
 Images = Annotated[Many[Annotated[str, AfterValidator(_data_url)]], Field(max_length=MOST_PARTS)]
 
 
@@ -147,14 +141,14 @@ class Asked(BaseModel):
     top_logprobs: Whole | None = None
 
     def settings(self) -> dict[str, Any]:
-        settings = {
+        said = {
             **(self.options or Options()).settings(),
             "response_format": self.format,
             "reasoning_effort": self.think,
             "logprobs": self.logprobs or None,
             "top_logprobs": self.top_logprobs if self.logprobs else None,
         }
-        return {name: value for name, value in settings.items() if value is not None}
+        return given(said)
 
 
 class CalledFunction(BaseModel):
@@ -234,7 +228,7 @@ class OllamaFormat(ABC):
 
 class OllamaChat(OllamaFormat):
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
-        asked = _checked(ChatBody, body)
+        asked = checked(ChatBody, body)
         if not asked.messages:
             return self._nothing_asked(body, asked)
         settings = asked.settings()
@@ -248,7 +242,7 @@ class OllamaChat(OllamaFormat):
 
 class OllamaGenerate(OllamaFormat):
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
-        asked = _checked(GenerateBody, body)
+        asked = checked(GenerateBody, body)
         if not asked.prompt and not asked.images:
             return self._nothing_asked(body, asked)
         system = [{"role": "system", "content": asked.system}] if asked.system else []
@@ -291,68 +285,32 @@ def rfc3339(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _checked(model: type[Body], body: Data) -> Body:
-    check_breadth(body)
-    try:
-        return model.model_validate(body)
-    except ValidationError as fault:
-        raise invalid(fault) from None
-
-
 def _wish(asked: Asked) -> Wish:
     return Wish(stream=asked.stream is not False, alternatives=False)
 
 
 def _conversation(messages: Sequence[Message]) -> list[Data]:
-    calls = _Calls()
+    calls = Calls()
     return [_message(message, calls) for message in messages]
 
 
-def _message(message: Message, calls: "_Calls") -> Data:
+def _message(message: Message, calls: Calls) -> Data:
     content = _content(message.content, message.images)
     if message.role == "tool":
-        return {"role": "tool", "tool_call_id": calls.answered(message), "content": content}
+        return {
+            "role": "tool",
+            "tool_call_id": calls.answered(message.tool_call_id, message.tool_name),
+            "content": content,
+        }
     if message.tool_calls:
+        made = calls.made((call.id, call.function.name, call.function.arguments) for call in message.tool_calls)
         # Some vendors refuse empty text beside a call.
-        return {"role": message.role, "content": content or None, "tool_calls": calls.made(message.tool_calls)}
+        return {"role": message.role, "content": content or None, "tool_calls": made}
     return {"role": message.role, "content": content}
 
 
-def _content(text: str | None, images: Sequence[str] | None) -> str | list[Data]:
-    if not images:
-        return text or ""
-    parts: list[Data] = [{"type": "text", "text": text}] if text else []
-    return [*parts, *({"type": "image_url", "image_url": {"url": url}} for url in images)]
-
-
-class _Calls:
-    """Gives tool calls their ids: in a chat a result names its call by one, in Ollama by the tool's name."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._open: dict[str, str] = {}
-
-    def made(self, calls: Sequence[ToolCall]) -> list[Data]:
-        ids = [call.id or self._new() for call in calls]
-        # Results follow the message that they belong to.
-        self._open = {id: call.function.name for id, call in zip(ids, calls, strict=True)}
-        return [
-            {"id": id, "type": "function", "function": call.function.model_dump()}
-            for id, call in zip(ids, calls, strict=True)
-        ]
-
-    def answered(self, result: Message) -> str:
-        """The call of this result: the one that it names, else the first of its tool, else the first of all."""
-        found = result.tool_call_id or self._first(result.tool_name) or self._new()
-        self._open.pop(found, None)
-        return found
-
-    def _first(self, tool: str | None) -> str | None:
-        return next((id for id, name in self._open.items() if name == tool), next(iter(self._open), None))
-
-    def _new(self) -> str:
-        self._count += 1
-        return f"call_{self._count}"
+def _content(text: str | None, images: Sequence[str] | None) -> Any:
+    return flat([*([text_part(text)] if text else []), *(image_part(url) for url in images or ())])
 
 
 def _head(envelope: Envelope) -> Data:

@@ -8,19 +8,21 @@ Nothing is stored here: a request holds its whole conversation, and what points 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats.base import Alternative, Data, Envelope, InTurn, Usage, Wish, dumps
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, check_breadth, invalid
+from bench_proxy.formats import sse
+from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.chat import error_body
+from bench_proxy.formats.chat_parts import flat, image_part, text_part
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, Whole, checked, given
+from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest
 
 Chat = dict[str, Any]
 """A message, a part of one, a tool or a setting in the form of chat completions."""
-
-M = TypeVar("M", bound=BaseModel)
 
 STORED = ("previous_response_id", "conversation", "prompt")
 NOT_STORED = "nothing is stored here; send the whole conversation as input"
@@ -45,7 +47,7 @@ class Text(Part):
     text: str
 
     def in_chat(self, at: At) -> Chat:
-        return {"type": "text", "text": self.text}
+        return text_part(self.text)
 
 
 class Refusal(Part):
@@ -66,8 +68,7 @@ class Image(Part):
             raise InvalidRequest(f'"{field}" is required: http(s), or base64 as data:image/…', param=field)
         if self.image_url is None:  # a file that only OpenAI has; chat completions know no such part
             return {"type": "image_file", "image_file": {"file_id": self.file_id}}
-        detail = {"detail": self.detail} if self.detail is not None else {}
-        return {"type": "image_url", "image_url": {"url": self.image_url, **detail}}
+        return image_part(self.image_url, self.detail)
 
 
 class File(Part):
@@ -77,7 +78,7 @@ class File(Part):
     filename: str | None = None
 
     def in_chat(self, at: At) -> Chat:
-        return {"type": "file", "file": _given(self)}
+        return {"type": "file", "file": given(vars(self))}
 
 
 PARTS: Mapping[str, type[Part]] = {
@@ -97,19 +98,14 @@ class Typed(Checked):
 Content = str | Annotated[Many[Chat], Field(max_length=MOST_PARTS)]
 
 
-def _content(content: Content, at: At) -> str | list[Chat]:
-    """Content of a chat message. A lone text is plain, since some servers know no parts beside images."""
-    if isinstance(content, str):
-        return content
-    parts = [_part(part, (*at, index)) for index, part in enumerate(content)]
-    if not parts:
-        return ""
-    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+def _content(content: Content, at: At) -> Any:
+    """Content of a chat message."""
+    return content if isinstance(content, str) else flat([_part(p, (*at, index)) for index, p in enumerate(content)])
 
 
 def _part(part: Chat, at: At) -> Chat:
-    known = PARTS.get(_check(Typed, part, at).type)
-    return _check(known, part, at).in_chat(at) if known else part
+    known = PARTS.get(checked(Typed, part, at).type)
+    return checked(known, part, at).in_chat(at) if known else part
 
 
 # What an input is made of.
@@ -208,7 +204,7 @@ class Kind(Checked):
 
 
 def _add_item(messages: list[Chat], item: Chat, at: At) -> None:
-    told = _check(Kind, item, at)
+    told = checked(Kind, item, at)
     kind = told.type or ("item_reference" if told.role is None and told.id is not None else "message")
     if kind in PARTS or kind == "image_url":
         field = _path(*at, "type")
@@ -216,7 +212,7 @@ def _add_item(messages: list[Chat], item: Chat, at: At) -> None:
             f'"{field}": "{kind}" is a part of a message, and has to stand in its content', param=field
         )
     if known := ITEMS.get(kind):
-        _check(known, item, at).add_to(messages, at)
+        checked(known, item, at).add_to(messages, at)
     elif kind.endswith("_output"):
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": [item]})
     else:
@@ -229,7 +225,7 @@ def _joined(first: str | list[Chat] | None, second: str | list[Chat]) -> str | l
 
 
 def _parts(content: str | list[Chat]) -> list[Chat]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [text_part(content)] if isinstance(content, str) else content
 
 
 # Tools.
@@ -269,19 +265,19 @@ def _tools(tools: Sequence[Chat], at: At, namespace: Namespace | None = None) ->
 
 def _tool(tool: Chat, at: At, namespace: Namespace | None) -> list[Chat]:
     """A tool in the form of chat completions; one that only its vendor runs, or that has that form, stays as it is."""
-    kind = _check(Typed, tool, at).type
+    kind = checked(Typed, tool, at).type
     if isinstance(tool.get(kind), dict):
         return [tool]
     match kind:
         case "function":
-            function = _check(Function, tool, at)
-            return [_named(kind, function, _given(function), namespace)]
+            function = checked(Function, tool, at)
+            return [_named(kind, function, given(vars(function)), namespace)]
         case "custom":
-            custom = _check(Custom, tool, at)
-            told = {**_given(custom), **_custom_format(custom.format)}
+            custom = checked(Custom, tool, at)
+            told = {**given(vars(custom)), **_custom_format(custom.format)}
             return [_named(kind, custom, told, namespace)]
         case "namespace" if namespace is None:
-            inner = _check(Namespace, tool, at)
+            inner = checked(Namespace, tool, at)
             return _tools(inner.tools, (*at, "tools"), inner)
         case _:
             return [tool]
@@ -291,7 +287,7 @@ def _custom_format(format: Grammar | None) -> Chat:
     """Chat completions have an object more around a grammar."""
     if format is None:
         return {}
-    grammar = {name: value for name, value in _given(format).items() if name != "type"}
+    grammar = given({"syntax": format.syntax, "definition": format.definition})
     return {"format": {"type": format.type, **({format.type: grammar} if grammar else {})}}
 
 
@@ -320,7 +316,7 @@ def _tool_choice(choice: str | Chat, at: At) -> str | Chat:
     """How to choose among tools; a word, and a tool that only its vendor runs, stay as they are."""
     if isinstance(choice, str):
         return choice
-    told = _check(Choice, choice, at)
+    told = checked(Choice, choice, at)
     if told.type == "allowed_tools" and told.tools is not None:
         tools = [_chosen(tool, (*at, "tools", index)) for index, tool in enumerate(told.tools)]
         return {"type": told.type, told.type: {"mode": told.mode or "auto", "tools": tools}}
@@ -328,7 +324,7 @@ def _tool_choice(choice: str | Chat, at: At) -> str | Chat:
 
 
 def _chosen(tool: Chat, at: At) -> Chat:
-    told = _check(Choice, tool, at)
+    told = checked(Choice, tool, at)
     if told.type not in {"function", "custom"} or told.name is None:
         return tool
     return {"type": told.type, told.type: {"name": _qualified(told.namespace, told.name)}}
@@ -366,13 +362,13 @@ class Body(Checked):
     stream: bool | None = None
     stream_options: Chat | None = None
     background: bool | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
     temperature: Number | None = None
     top_p: Number | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
-    seed: int | None = None
+    seed: Whole | None = None
     stop: str | Many[str] | None = None
     reasoning: Thinking | None = None
     text: TextSettings | None = None
@@ -409,7 +405,7 @@ def _settings(body: Body) -> Chat:
         said["tools"] = tools
         said["tool_choice"] = _tool_choice(body.tool_choice, ("tool_choice",)) if body.tool_choice else None
         said["parallel_tool_calls"] = body.parallel_tool_calls
-    return {name: value for name, value in said.items() if value is not None}
+    return given(said)
 
 
 def _response_format(format: OutputFormat) -> Chat | None:
@@ -420,7 +416,7 @@ def _response_format(format: OutputFormat) -> Chat | None:
             field = f"text.format.{name}"
             raise InvalidRequest(f'"{field}" is required', param=field)
     said = {"name": format.name, "description": format.description, "schema": format.of, "strict": format.strict}
-    return {"type": "json_schema", "json_schema": {name: value for name, value in said.items() if value is not None}}
+    return {"type": "json_schema", "json_schema": given(said)}
 
 
 def _refuse_stored(body: Data) -> None:
@@ -429,35 +425,22 @@ def _refuse_stored(body: Data) -> None:
             raise InvalidRequest(f'"{name}" cannot be used: {NOT_STORED}', param=name)
 
 
-def _check(model: type[M], value: object, at: At = ()) -> M:
-    try:
-        return model.model_validate(value)
-    except ValidationError as fault:
-        raise invalid(fault, at) from None
-
-
-def _given(checked: Checked) -> Chat:
-    """The fields that were sent; `null` is one that was not."""
-    return {name: value for name, value in vars(checked).items() if value is not None}
-
-
 def _path(*at: int | str) -> str:
     return ".".join(str(part) for part in at)
 
 
 class ResponsesFormat:
     content_type = "application/json"
-    stream_content_type = "text/event-stream; charset=utf-8"
+    stream_content_type = sse.CONTENT_TYPE
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
-        check_breadth(body)
         _refuse_stored(body)
-        checked = _check(Body, body)
-        if checked.background:
+        asked = checked(Body, body)
+        if asked.background:
             raise InvalidRequest(
                 f'"background" cannot be true: {NOT_STORED}, and wait for the answer', param="background"
             )
-        return ChatRequest(_messages(checked), _settings(checked)), Wish(bool(checked.stream))
+        return ChatRequest(_messages(asked), _settings(asked)), Wish(bool(asked.stream))
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         return dumps(_answered(envelope, answers, usage, data))
@@ -466,7 +449,7 @@ class ResponsesFormat:
         return ResponsesStream(envelope)
 
     def error(self, error: BenchError) -> bytes:
-        return dumps({"error": _fault(error), **_data(error)})
+        return dumps(error_body(error))
 
 
 class ResponsesStream(InTurn):
@@ -494,10 +477,10 @@ class ResponsesStream(InTurn):
 
     def error(self, error: BenchError) -> bytes:
         # Documented with the fault's fields beside `type`, sent by OpenAI with an `error` object, at which SDKs raise.
-        fault = _fault(error)
-        beside = {name: fault[name] for name in ("code", "message", "param")}
-        failed = _response(self._envelope, "failed", error=_failure(error), **_data(error))
-        told = self._start() + self._event("error", **beside, error=fault, **_data(error))
+        body = error_body(error)
+        beside = {name: body["error"][name] for name in ("code", "message", "param")}
+        told = self._start() + self._event("error", **beside, **body)
+        failed = _response(self._envelope, "failed", **{**body, "error": _failure(error)})
         return told + self._event("response.failed", response=failed)
 
     def _start(self) -> bytes:
@@ -537,7 +520,7 @@ class ResponsesStream(InTurn):
     def _event(self, kind: str, **fields: Any) -> bytes:
         body = {"type": kind, "sequence_number": self._events, **fields}
         self._events += 1
-        return b"event: " + kind.encode() + b"\ndata: " + dumps(body) + b"\n\n"
+        return sse.event(body, name=kind)
 
 
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -620,14 +603,6 @@ def _usage(usage: Usage) -> Chat:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-
-
-def _fault(error: BenchError) -> Chat:
-    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-
-
-def _data(error: BenchError) -> Chat:
-    return {} if error.data is None else {"bench": error.data}
 
 
 def _failure(error: BenchError) -> Chat:

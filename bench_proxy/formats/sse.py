@@ -1,0 +1,15 @@
+"""Server-sent events, as the formats write them."""
+
+from bench_proxy.formats.base import dumps
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+
+DONE = b"data: [DONE]\n\n"
+"""How OpenAI ends a stream of events without names."""
+
+COMMENT = b": keep-alive\n\n"
+
+
+def event(value: object, name: str = "") -> bytes:
+    head = b"event: " + name.encode() + b"\n" if name else b""
+    return head + b"data: " + dumps(value) + b"\n\n"
