@@ -15,10 +15,10 @@ class Calls:
 
     def made(self, calls: Iterable[tuple[str | None, str, str]]) -> list[Json]:
         """The calls of one message: of each its id, if it was sent, the tool's name, and the arguments as JSON."""
-        made = [function_call(id or self._new(), name, arguments) for id, name, arguments in calls]
+        made: list[Json] = [function_call(id or self._new(), name, arguments) for id, name, arguments in calls]
         # Results follow the message that they belong to.
         self._open = {call["id"]: call["function"]["name"] for call in made} or self._open
-        return list(made)
+        return made
 
     def answered(self, id: str | None, name: str | None) -> str:
         """The call of this result: the one that it names, else the first of its tool, else the first of all."""

@@ -61,9 +61,10 @@ def given(fields: Data) -> dict[str, Any]:
 def invalid(error: ValidationError, within: At = ()) -> InvalidRequest:
     """The first thing that is wrong, with its path in the body; `within` is the path of what was checked alone."""
     errors = [(_place(detail["loc"]), detail) for detail in error.errors(include_url=False)]
-    # Of a union's branches the one that came furthest is the one that was meant.
+    # Of a union's branches the one that came furthest is the one that was meant; of two, the one whose type was right.
     first = errors[0][0]
-    place, detail = max((e for e in errors if e[0][: len(first)] == first), key=lambda e: len(e[0]))
+    meant = [error for error in errors if error[0][: len(first)] == first]
+    place, detail = max(meant, key=lambda error: (len(error[0]), not error[1]["type"].endswith("_type")))
     field = ".".join(str(part) for part in (*within, *place))
     if detail["type"] == "missing":
         return InvalidRequest(f'"{field}" is required', param=field)

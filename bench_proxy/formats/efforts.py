@@ -15,12 +15,12 @@ ANTHROPICS: Budgets = ((10_000, "high"), (5_000, "medium"), (2_000, "low"))
 GOOGLES: Budgets = ((8_193, "high"), (1_025, "medium"), (1, "low"))
 """https://ai.google.dev/gemini-api/docs/openai#thinking; 0 is off, and -1 leaves it to the model."""
 
-SHARED = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
-"""A vendor's level -> the nearest that all vendors take: LiteLLM raises where Gemini is asked for more than `high`."""
+SHARED = {"xhigh": "high", "max": "high"}
+"""A level that only some vendors have -> the nearest that all have: for Gemini LiteLLM raises at more than `high`."""
 
 
 def of_level(level: str | None) -> str | None:
-    """One that nobody here knows stays as it was sent."""
+    """All other levels, also those that nobody here knows, stay as they were sent."""
     return SHARED.get(level, level) if level else None
 
 

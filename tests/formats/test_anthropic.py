@@ -2,7 +2,6 @@
 
 import json
 import re
-import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,10 +24,10 @@ from bench_proxy.errors import (
 )
 from bench_proxy.formats.anthropic import Conversation, MessagesFormat, count, request_id
 from bench_proxy.formats.base import Alternative, Envelope, Usage
-from bench_proxy.formats.checking import MOST_FIELDS, MOST_PARTS
 from bench_proxy.formats.places import place
 from bench_proxy.panel.refusals import refuse
 from bench_proxy.size import IMAGE_TOKENS, size
+from tests.anything import JSON, TEXT
 from tests.claude_code import FIRST_REQUEST
 
 Json = dict[str, Any]
@@ -239,37 +238,6 @@ def test_what_is_wrong_with_a_field_is_said_in_words() -> None:
     assert refused(asking({"type": "tool_use", "id": "x", "name": "x", "input": 5})).message.endswith("an object")
 
 
-MANY = [1] * 100_000
-
-
-@pytest.mark.parametrize(
-    ("many", "field"),
-    [
-        ({"messages": MANY}, "messages.0"),
-        ({"messages": [{"role": "user", "content": MANY}]}, "messages.0.content.0"),
-        (wrong_block(type="tool_result", tool_use_id="x", content=MANY), "messages.0.content.0.content.0"),
-        ({"system": MANY}, "system.0"),
-        ({"stop_sequences": MANY}, "stop_sequences.0"),
-        ({"tools": MANY}, "tools.0"),
-        ({"mcp_servers": MANY}, "mcp_servers.0"),
-    ],
-)
-def test_a_body_of_many_faults_is_refused_for_the_first_and_costs_no_memory(many: Json, field: str) -> None:
-    document = body(**many)
-    tracemalloc.start()
-    error = refused(document)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert error.param == field
-    assert most < 10_000_000
-
-
-def test_more_than_any_request_has_is_refused() -> None:
-    assert str(MOST_FIELDS) in refused(body(**{f"field_{n}": 1 for n in range(MOST_FIELDS)})).message
-    assert refused(asking(*[text("x")] * (MOST_PARTS + 1))).param == "messages.0.content"
-    assert refused(body(system=[text("x")] * (MOST_PARTS + 1))).param == "system"
-
-
 def test_a_conversation_that_only_anthropic_has_is_refused() -> None:
     error = refused(body(thread={"type": "continue", "previous_message_id": "msg_1"}))
     assert error.param == "thread.previous_message_id"
@@ -425,7 +393,7 @@ def test_calls_and_results_of_tools_are_the_same_in_chat() -> None:
         ({"thinking": {"type": "adaptive", "display": "omitted"}}, {}),
         ({"thinking": {"type": "disabled"}}, {}),
         ({"thinking": {"type": "of_tomorrow", "budget_tokens": 5_000}}, {}),
-        ({"output_config": {"effort": "xhigh", "task_budget": {"total": 5}}}, {"reasoning_effort": "xhigh"}),
+        ({"output_config": {"effort": "xhigh", "task_budget": {"total": 5}}}, {"reasoning_effort": "high"}),
         (
             {"output_config": {"effort": "low"}, "thinking": {"type": "enabled", "budget_tokens": 10_000}},
             {"reasoning_effort": "low"},
@@ -558,12 +526,6 @@ def test_how_the_reply_should_come_is_read(sent: Json, stream: bool) -> None:
     assert wish.alternatives
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-FIELDS = sorted({name for wrong, _ in WRONG for name in wrong} | {"model", "bench", "metadata"})
 TYPES = st.sampled_from(("text", "image", "document", "thinking", "tool_use", "tool_result", "base64", "url", "file"))
 INSIDE = ("type", "text", "source", "data", "media_type", "url", "id", "name", "input", "tool_use_id", "content")
 NEARLY = st.recursive(
@@ -573,25 +535,16 @@ NEARLY = st.recursive(
 )
 
 
-def is_read_or_refused(document: Json) -> None:
+@given(st.lists(NEARLY, max_size=4), st.sampled_from(("user", "assistant", "system")))
+def test_any_content_is_read_or_refused_with_words(blocks: list[Any], role: str) -> None:
     try:
-        request, _ = MESSAGES.read(document)
+        request, _ = MESSAGES.read(body(messages=[{"role": role, "content": blocks}], system=blocks, tools=blocks))
     except InvalidRequest as error:
         assert error.param  # noqa: PT017  it may be refused and need not be
     else:
         assert request.messages
         assert all(value is not None for value in request.settings.values())
         size(request.messages, request.settings)
-
-
-@given(st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), JSON))
-def test_any_object_is_a_request_or_refused_with_words(document: Json) -> None:
-    is_read_or_refused(document)
-
-
-@given(st.lists(NEARLY, max_size=4), st.sampled_from(("user", "assistant", "system")))
-def test_any_content_is_read_or_refused_with_words(blocks: list[Any], role: str) -> None:
-    is_read_or_refused(body(messages=[{"role": role, "content": blocks}], system=blocks, tools=blocks))
 
 
 # What Claude Code sends first
@@ -745,7 +698,7 @@ def test_a_stream_byte_by_byte() -> None:
 
 def test_alternatives_follow_one_another_in_blocks_of_their_own_whatever_order_they_speak_in() -> None:
     first = opened(0) + piece(b"a", 0) + PING + piece(b"A", 0) + closed(0)
-    second = opened(1) + piece(b"b", 1) + piece(b"B", 1) + closed(1)
+    second = opened(1) + piece(b"bB", 1) + closed(1)
     third = opened(2) + piece(b"c", 2) + piece(b"C", 2) + closed(2)
     assert several() == START + first + second + third + END
 
@@ -755,13 +708,6 @@ def test_a_stream_of_alternatives_that_are_not_done_ends_all_of_them() -> None:
     begun = written.begin(0) + written.begin(1) + written.text("b", 1)
     rest = written.end(["stop", "stop"], USAGE, {"panel": PANEL})
     assert begun + rest == START + opened(0) + closed(0) + opened(1) + piece(b"b", 1) + closed(1) + END
-
-
-def test_a_reply_repeats_the_model_as_it_was_asked_for() -> None:
-    asked = Envelope(PANEL, "BENCH/core:latest", 1)
-    assert json.loads(MESSAGES.whole(asked, [Alternative("")], USAGE, {}))["model"] == "BENCH/core:latest"
-    (start, *_) = sdk_events(MESSAGES.stream(asked).begin())
-    assert start["message"]["model"] == "BENCH/core:latest"
 
 
 @pytest.mark.parametrize(
@@ -837,22 +783,6 @@ def test_a_stream_reads_the_same_wherever_it_is_cut(stream: Callable[[], bytes])
 def test_each_event_is_named_for_its_type(stream: Callable[[], bytes]) -> None:
     for event in decoded([stream()]):
         assert event.event == event.json()["type"]
-
-
-SEPARATORS = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c\x1d\x1e\r\n e"
-TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(SEPARATORS + '\N{GRINNING FACE}\\"/'))
-
-
-@given(TEXT)
-def test_no_text_is_changed_and_none_breaks_a_line(words: str) -> None:
-    written = MESSAGES.stream(ENVELOPE)
-    written.begin()
-    name, data, empty = written.text(words).decode().splitlines()
-    assert (name, data[:6], empty) == ("event: content_block_delta", "data: ", "")
-    assert json.loads(data[6:])["delta"]["text"] == words
-    whole = MESSAGES.whole(ENVELOPE, [Alternative(words)], USAGE, {})
-    assert json.loads(whole)["content"][0]["text"] == words
-    assert len(whole.decode().splitlines()) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), TEXT), max_size=12), st.permutations(range(3)))

@@ -1,18 +1,16 @@
 """OpenAI chat completions: which bodies are taken, and byte by byte what goes back."""
 
-import json
-import tracemalloc
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from bench_proxy.errors import InvalidRequest, PanelFailed, UnknownModel
+from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.base import Alternative, Envelope, Usage, dumps
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.request import ChatRequest, as_text
+from tests.anything import JSON
 
 Json = dict[str, Any]
 
@@ -120,31 +118,6 @@ def test_one_is_enough(name: str) -> None:
     assert settings(**{name: 1}) == {name: 1}
 
 
-MANY = [1] * 100_000
-
-
-@pytest.mark.parametrize(
-    ("many", "field"),
-    [
-        ({"messages": MANY}, "messages.0"),
-        ({"messages": [{"role": "user", "content": MANY}]}, "messages.0.content.0"),
-        ({"stop": MANY}, "stop.0"),
-        ({"tools": MANY}, "tools.0"),
-        ({"functions": MANY}, "functions.0"),
-        ({"modalities": MANY}, "modalities.0"),
-        ({"logit_bias": {str(n): "" for n in range(100_000)}}, "logit_bias"),
-    ],
-)
-def test_a_body_of_many_faults_is_refused_for_the_first_and_costs_no_memory(many: Json, field: str) -> None:
-    document = body(**many)
-    tracemalloc.start()
-    error = refused(document)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert error.param == field
-    assert most < 10_000_000
-
-
 def test_messages_reach_the_models_as_they_were_sent() -> None:
     messages = [
         {"role": "system", "content": "Be brief.", "name": "house", "of_tomorrow": {"x": 1}},
@@ -212,24 +185,6 @@ def test_an_empty_list_of_tools_is_no_tools_and_takes_what_steers_them_along(nam
 def test_how_the_reply_should_come_is_read(sent: Json, stream: bool, usage: bool) -> None:
     _, wish = CHAT.read(body(**sent))
     assert (wish.stream, wish.include_usage) == (stream, usage)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-FIELDS = sorted({name for wrong, _ in WRONG for name in wrong} | {"model", "bench", "store"})
-
-
-@given(st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), JSON))
-def test_any_object_is_a_request_or_refused_with_words(document: Json) -> None:
-    try:
-        request, _ = CHAT.read(document)
-    except InvalidRequest as error:
-        assert error.param  # noqa: PT017  it may be refused and need not be
-    else:
-        assert request.messages
 
 
 # What a request holds
@@ -323,56 +278,11 @@ def test_without_usage_asked_for_no_chunk_has_empty_choices() -> None:
     assert b'"choices":[]' not in stream(ENVELOPE)
 
 
-def test_a_reply_repeats_the_model_as_it_was_asked_for() -> None:
-    asked = Envelope(PANEL, "BENCH/core:latest", 1)
-    assert json.loads(CHAT.whole(asked, [Alternative("")], USAGE, {}))["model"] == "BENCH/core:latest"
-    assert json.loads(CHAT.stream(asked).text("x").removeprefix(b"data: "))["model"] == "BENCH/core:latest"
-
-
-def test_an_error_has_openais_shape() -> None:
-    error = UnknownModel('there is no collection "x"', param="model", code="model_not_found")
-    assert CHAT.error(error) == (
-        b'{"error":{"message":"there is no collection \\"x\\"","type":"invalid_request_error","param":"model",'
-        b'"code":"model_not_found"}}'
-    )
-
-
-def test_an_error_of_a_panel_carries_its_data() -> None:
-    error = PanelFailed("no seat answered", status=502, data={"panel": PANEL})
-    assert json.loads(CHAT.error(error)) == {
-        "error": {"message": "no seat answered", "type": "server_error", "param": None, "code": "no_seat_answered"},
-        "bench": {"panel": PANEL},
-    }
-
-
 def test_an_error_in_a_stream_is_an_event_that_ends_it() -> None:
     error = InvalidRequest("n is 3", param="n")
     assert CHAT.stream(ENVELOPE).error(error) == (
         b'data: {"error":{"message":"n is 3","type":"invalid_request_error","param":"n","code":null}}\n\n' + DONE
     )
-
-
-SEPARATORS = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c\x1d\x1e\r\n e"
-
-
-def test_characters_at_which_clients_wrongly_end_a_line_are_escaped() -> None:
-    chunk = CHAT.stream(ENVELOPE).text(SEPARATORS)
-    assert rb"a\u2028b\u2029c\u0085d" in chunk
-    assert len(chunk.decode().splitlines()) == 2
-    whole = CHAT.whole(ENVELOPE, [Alternative(SEPARATORS)], USAGE, {"note": SEPARATORS})
-    assert len(whole.decode().splitlines()) == 1
-    assert json.loads(whole)["choices"][0]["message"]["content"] == SEPARATORS
-
-
-TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(SEPARATORS + '\N{GRINNING FACE}\\"/'))
-
-
-@given(TEXT)
-def test_no_text_is_changed_and_none_breaks_a_line(text: str) -> None:
-    chunk = CHAT.stream(ENVELOPE).text(text)
-    (line, empty) = chunk.decode().splitlines()
-    assert (line[:6], empty) == ("data: ", "")
-    assert json.loads(line[6:])["choices"][0]["delta"]["content"] == text
 
 
 @given(JSON)

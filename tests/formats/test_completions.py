@@ -7,15 +7,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.types import Completion
 
-from bench_proxy.errors import InvalidRequest, PanelFailed, UnknownModel
+from bench_proxy.errors import InvalidRequest, PanelFailed
 from bench_proxy.formats.base import Alternative, Envelope, Usage
 from bench_proxy.formats.completions import CompletionsFormat
-from bench_proxy.formats.places import place
 from bench_proxy.panel.refusals import refuse
+from tests.anything import SEPARATORS
 
 Json = dict[str, Any]
 
@@ -158,32 +156,6 @@ def test_how_the_reply_should_come_is_read(sent: Json, stream: bool, usage: bool
     assert (wish.stream, wish.include_usage) == (stream, usage)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-FIELDS = sorted({name for wrong, _ in WRONG for name in wrong} | {"model", "prompt", "messages", "bench"})
-
-
-@given(st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), JSON), st.text() | JSON)
-def test_any_object_is_a_request_or_refused_with_words(document: Json, prompt: object) -> None:
-    try:
-        request, _ = COMPLETIONS.read({**document, "prompt": prompt})
-    except InvalidRequest as error:
-        assert error.param  # noqa: PT017  it may be refused and need not be
-    else:
-        assert len(request.messages) == 1
-
-
-@pytest.mark.parametrize("path", ["/v1/completions", "/completions"])
-def test_completions_are_spoken_where_litellm_speaks_them(path: str) -> None:
-    found = place(path)
-    assert found is not None
-    assert isinstance(found.format, CompletionsFormat)
-    assert found.host_path is None
-
-
 # Writing
 
 
@@ -255,36 +227,12 @@ def test_why_an_answer_ended_is_told_in_words_of_this_format(reason: str, told: 
     assert whole["choices"][0]["finish_reason"] == told
 
 
-def test_a_reply_repeats_the_model_as_it_was_asked_for() -> None:
-    asked = Envelope(PANEL, "BENCH/core:latest", 1)
-    assert json.loads(COMPLETIONS.whole(asked, [Alternative("")], USAGE, {}))["model"] == "BENCH/core:latest"
-    assert json.loads(COMPLETIONS.stream(asked).text("x").removeprefix(b"data: "))["model"] == "BENCH/core:latest"
-
-
-def test_an_error_has_openais_shape_and_a_panels_its_data() -> None:
-    error = UnknownModel('there is no collection "x"', param="model", code="model_not_found")
-    assert COMPLETIONS.error(error) == (
-        b'{"error":{"message":"there is no collection \\"x\\"","type":"invalid_request_error","param":"model",'
-        b'"code":"model_not_found"}}'
-    )
+def test_an_error_in_a_stream_is_an_event_that_ends_it() -> None:
     failed = PanelFailed("no seat answered", status=502, data={"panel": PANEL})
     assert COMPLETIONS.stream(ENVELOPE).error(failed) == (
         b'data: {"error":{"message":"no seat answered","type":"server_error","param":null,'
         b'"code":"no_seat_answered"},' + BENCH + b"\n\n" + DONE
     )
-
-
-SEPARATORS = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c\x1d\x1e\r\n e"
-TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(SEPARATORS + '\N{GRINNING FACE}\\"/'))
-
-
-@given(TEXT)
-def test_no_text_is_changed_and_none_breaks_a_line(text: str) -> None:
-    (line, empty) = COMPLETIONS.stream(ENVELOPE).text(text).decode().splitlines()
-    assert (line[:6], empty) == ("data: ", "")
-    assert json.loads(line[6:])["choices"][0]["text"] == text
-    (whole,) = COMPLETIONS.whole(ENVELOPE, [Alternative(text)], USAGE, {"note": text}).decode().splitlines()
-    assert json.loads(whole)["choices"][0]["text"] == text
 
 
 class Wire(httpx.SyncByteStream):

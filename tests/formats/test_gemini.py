@@ -1,7 +1,6 @@
 """Gemini's generateContent: which addresses and bodies are taken, what a chat makes of them, and what goes back."""
 
 import json
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from bench_proxy.formats.gemini import ARRAY, COUNT, EVENTS, WHOLE, GeminiFormat
 from bench_proxy.formats.places import place
 from bench_proxy.panel.refusals import refuse
 from bench_proxy.size import size
+from tests.anything import JSON, TEXT
 
 Json = dict[str, Any]
 
@@ -236,37 +236,6 @@ def test_what_is_wrong_with_a_field_is_said_in_words() -> None:
     assert cached.message == '"cachedContent": nothing is stored here; send the whole content with each request'
     spoken = refused(body(generationConfig={"responseModalities": ["AUDIO"]}))
     assert spoken.message.endswith("a panel answers with text, not with 'AUDIO'; leave it out")
-
-
-MANY = [1] * 100_000
-
-
-@pytest.mark.parametrize(
-    ("many", "field"),
-    [
-        ({"contents": MANY}, "contents.0"),
-        ({"contents": [{"parts": MANY}]}, "contents.0.parts.0"),
-        ({"systemInstruction": {"parts": MANY}}, "systemInstruction.parts.0"),
-        ({"generationConfig": {"stopSequences": MANY}}, "generationConfig.stopSequences.0"),
-        ({"tools": MANY}, "tools.0"),
-        ({"tools": [{"functionDeclarations": MANY}]}, "tools.0.functionDeclarations.0"),
-    ],
-)
-def test_a_body_of_many_faults_is_refused_for_the_first_and_costs_no_memory(many: Json, field: str) -> None:
-    document = body(**many)
-    tracemalloc.start()
-    error = refused(document)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert error.param == field
-    assert most < 10_000_000
-
-
-@pytest.mark.parametrize(
-    "many", [{"contents": ["x"] * 20_001}, {"contents": [parts(*["x"] * 5_001)]}, {f"f{n}": n for n in range(1000)}]
-)
-def test_more_than_any_model_has_room_for_is_refused(many: Json) -> None:
-    assert "at most" in refused(body(**many)).message
 
 
 @pytest.mark.parametrize(
@@ -560,7 +529,7 @@ def test_a_setting_that_is_null_is_one_that_was_not_sent() -> None:
     [
         ({}, None),
         ({"thinkingBudget": -1}, None),
-        ({"thinkingBudget": 0}, "none"),
+        ({"thinkingBudget": 0}, None),
         ({"thinking_budget": 1024}, "low"),
         ({"thinkingBudget": 1025}, "medium"),
         ({"thinkingBudget": 8192}, "medium"),
@@ -616,7 +585,10 @@ JSON_SCHEMA = {
 def test_a_schema_in_geminis_dialect_is_json_schema(name: str) -> None:
     asked = configured(responseMimeType="application/json", **{name: SCHEMA})
     assert asked == {
-        "response_format": {"type": "json_schema", "json_schema": {"name": "response", "schema": JSON_SCHEMA}}
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": JSON_SCHEMA, "strict": False},
+        }
     }
 
 
@@ -717,11 +689,6 @@ def test_a_count_takes_contents_or_a_whole_request() -> None:
     assert refused({"generateContentRequest": wrapped}, WHOLE).param == "contents"
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 FIELDS = sorted({name for wrong, _ in WRONG for name in wrong} | {"model", "bench", "generateContentRequest"})
 
 
@@ -820,12 +787,6 @@ def test_alternatives_interleave_by_their_index_and_end_together() -> None:
     assert b"".join(pieces) == b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
 
 
-def test_a_reply_repeats_the_model_as_it_was_asked_for() -> None:
-    asked = Envelope(PANEL, "BENCH/core:latest", 1)
-    assert json.loads(WHOLE.whole(asked, [Alternative("")], USAGE, {}))["modelVersion"] == "BENCH/core:latest"
-    assert json.loads(EVENTS.stream(asked).text("x").removeprefix(b"data: "))["modelVersion"] == "BENCH/core:latest"
-
-
 # Errors
 
 
@@ -885,9 +846,6 @@ def test_an_error_in_a_stream_is_a_chunk_that_ends_it() -> None:
 
 
 # Any text, any packets
-
-SEPARATORS = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c\x1d\x1e\r\n e"
-TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(SEPARATORS + '\N{GRINNING FACE}\\"/[]{},'))
 
 
 def google_reads(packets: list[bytes]) -> list[Json]:
