@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats import efforts, sse
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
 from bench_proxy.formats.chat_parts import flat, function_call, function_tool, image_part, schema_format, text_part
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Strict, Whole, checked, given
 from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest, Json
 
@@ -42,10 +42,6 @@ ERROR_TYPES = {
 
 # Reading. Each block says what it is in a chat completion. The tags of unions are in brackets, since they are no
 # places in a body. What is not declared is not read, as cache marks.
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
 
 
 class Block(Strict):

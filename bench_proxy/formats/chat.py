@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Integer, Many, Number, checked, given
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Integer, Many, Number, Strict, checked, given
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.formats.sse import COMMENT, CONTENT_TYPE, DONE, event
 
@@ -28,8 +28,7 @@ def _numbers(biases: dict[str, Any]) -> dict[str, Any]:
     return biases
 
 
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(strict=True)
+class StreamOptions(Strict):
     include_usage: bool | None = None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, FailFast, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.base import Data
@@ -41,6 +41,27 @@ At = Sequence[int | str]
 
 OBJECT_EXPECTED = frozenset({"model_type", "dict_type"})
 """Faults for which pydantic has words of Python's: a dictionary, or an instance of one of our classes."""
+
+
+class Strict(BaseModel):
+    """Fields whose types we answer for; what else is sent is no concern of ours."""
+
+    model_config = ConfigDict(strict=True)
+
+
+def refused(why: str) -> AfterValidator:
+    """For a field that no panel can honour, and that may be there as long as it asks for nothing."""
+
+    def check(sent: Any) -> Any:
+        if sent:
+            raise ValueError(why)
+        return sent
+
+    return AfterValidator(check)
+
+
+NO_GAPS = refused("the models here answer and fill in nothing; describe the gap in the prompt")
+"""Why `suffix` is refused."""
 
 
 def checked(model: type[M], body: Data, at: At = ()) -> M:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
 from bench_proxy.formats.chat import ChatFormat, ChatStream, error_body, usage_of
-from bench_proxy.formats.checking import checked
+from bench_proxy.formats.checking import NO_GAPS, Strict, checked, refused
 from bench_proxy.formats.request import ChatRequest
 
 CHAT = ChatFormat()
@@ -35,29 +35,19 @@ def _no_logprobs(count: int | None) -> None:
         raise ValueError("the answers of several models have no probabilities in common; leave logprobs out")
 
 
-def _no_echo(echo: bool | None) -> None:
-    if echo:
-        raise ValueError("the models here answer the prompt and do not continue it; leave echo out")
-
-
-def _no_suffix(suffix: str | None) -> None:
-    if suffix:
-        raise ValueError("the models here answer and fill in nothing; describe the gap in the prompt")
-
-
 def _best_of_one(count: int | None) -> None:
     if count not in {None, 1}:
         raise ValueError("each model of a panel is asked once, and you judge which is best; leave best_of out")
 
 
-class Body(BaseModel):
+class Body(Strict):
     """The fields that a chat does not have. All others are a chat's own."""
 
-    model_config = ConfigDict(strict=True)
-
     prompt: Annotated[Any, AfterValidator(_one_prompt)]
-    suffix: Annotated[str | None, AfterValidator(_no_suffix)] = None
-    echo: Annotated[bool | None, AfterValidator(_no_echo)] = None
+    suffix: Annotated[str | None, NO_GAPS] = None
+    echo: Annotated[
+        bool | None, refused("the models here answer the prompt and do not continue it; leave echo out")
+    ] = None
     best_of: Annotated[int | None, AfterValidator(_best_of_one)] = None
     logprobs: Annotated[int | None, AfterValidator(_no_logprobs)] = None
 

@@ -24,7 +24,7 @@ from bench_proxy.formats.base import Alternative, Data, Envelope, Place, Usage, 
 from bench_proxy.formats.brief import collection_of, is_bench_model
 from bench_proxy.formats.calls import Calls
 from bench_proxy.formats.chat_parts import flat, function_tool, image_part, schema_format, text_part
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given, refused
 from bench_proxy.formats.request import ChatRequest, Json
 
 
@@ -125,12 +125,6 @@ def _mode(mode: str) -> str:
     return mode.upper()
 
 
-def _nothing_is_stored(name: str) -> str:
-    if name:
-        raise ValueError("nothing is stored here; send the whole content with each request")
-    return name
-
-
 class ThinkingConfig(Fields):
     """`includeThoughts` is left out: a panel shows answers."""
 
@@ -190,7 +184,9 @@ class Asked(Fields):
     generation_config: GenerationConfig | None = None
     tools: Annotated[Many[Tool], ONE_OR_MANY] | None = None
     tool_config: ToolConfig | None = None
-    cached_content: Annotated[str, AfterValidator(_nothing_is_stored)] | None = None
+    cached_content: Annotated[
+        str | None, refused("nothing is stored here; send the whole content with each request")
+    ] = None
 
 
 class Counted(Fields):

@@ -11,14 +11,25 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats import efforts
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
 from bench_proxy.formats.calls import Calls
 from bench_proxy.formats.chat_parts import flat, image_part, schema_format, text_part
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given
+from bench_proxy.formats.checking import (
+    MOST_MESSAGES,
+    MOST_PARTS,
+    NO_GAPS,
+    Many,
+    Number,
+    Strict,
+    Whole,
+    checked,
+    given,
+    refused,
+)
 from bench_proxy.formats.request import ChatRequest, Json
 
 Said = Callable[[str], Data]
@@ -90,26 +101,13 @@ def _arguments(given: Any) -> str:
     raise ValueError("should be an object")
 
 
-def _refused(why: str) -> AfterValidator:
-    """For a field that does something to the one model which Ollama has at hand, and cannot be honoured here."""
-
-    def check(given: Any) -> Any:
-        if given:
-            raise ValueError(why)
-        return given
-
-    return AfterValidator(check)
-
-
 Images = Annotated[Many[Annotated[str, AfterValidator(_data_url)]], Field(max_length=MOST_PARTS)]
 
 
-class Options(BaseModel):
+class Options(Strict):
     """The options that other vendors have too. Those of the machine which runs a model (`num_ctx`, `num_gpu`,
     `mirostat`…) are left out: a member has its own.
     """
-
-    model_config = ConfigDict(strict=True)
 
     num_predict: Whole | None = None
     temperature: Number | None = None
@@ -127,10 +125,8 @@ class Options(BaseModel):
         return {**settings, "max_tokens": limit}
 
 
-class Asked(BaseModel):
+class Asked(Strict):
     """What both routes take. Unknown fields are left out."""
-
-    model_config = ConfigDict(strict=True)
 
     stream: bool | None = None
     format: Annotated[Any, AfterValidator(_response_format)] = None
@@ -180,14 +176,12 @@ class GenerateBody(Asked):
     system: str | None = None
     images: Images | None = None
     context: Annotated[
-        Any, _refused("is not kept here: send the whole conversation, as messages, to /api/chat instead")
+        Any, refused("is not kept here: send the whole conversation, as messages, to /api/chat instead")
     ] = None
-    suffix: Annotated[
-        str | None, _refused("the models here answer and fill in nothing; describe the gap in the prompt")
-    ] = None
-    template: Annotated[str | None, _refused("each model here has its own template; leave it out")] = None
+    suffix: Annotated[str | None, NO_GAPS] = None
+    template: Annotated[str | None, refused("each model here has its own template; leave it out")] = None
     raw: Annotated[
-        bool | None, _refused("the models here take messages and no finished prompt; leave raw and its marks out")
+        bool | None, refused("the models here take messages and no finished prompt; leave raw and its marks out")
     ] = None
 
 

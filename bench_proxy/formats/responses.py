@@ -10,14 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats import sse
 from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
 from bench_proxy.formats.chat import error_body
 from bench_proxy.formats.chat_parts import flat, image_part, text_part
-from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, Whole, checked, given
+from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, Strict, Whole, checked, given
 from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest
 
@@ -28,16 +28,10 @@ STORED = ("previous_response_id", "conversation", "prompt")
 NOT_STORED = "nothing is stored here; send the whole conversation as input"
 
 
-class Checked(BaseModel):
-    """Fields whose types we answer for; what else is sent is no concern of ours."""
-
-    model_config = ConfigDict(strict=True)
-
-
 # What a message holds.
 
 
-class Part(Checked, ABC):
+class Part(Strict, ABC):
     @abstractmethod
     def in_chat(self, at: At) -> Chat:
         """The same part of a chat message; `at` is its place in the body."""
@@ -91,7 +85,7 @@ PARTS: Mapping[str, type[Part]] = {
 }
 
 
-class Typed(Checked):
+class Typed(Strict):
     type: str
 
 
@@ -111,7 +105,7 @@ def _part(part: Chat, at: At) -> Chat:
 # What an input is made of.
 
 
-class Item(Checked, ABC):
+class Item(Strict, ABC):
     @abstractmethod
     def add_to(self, messages: list[Chat], at: At) -> None:
         """Put the item behind the chat messages of the items before it; `at` is its place in the body."""
@@ -195,7 +189,7 @@ ITEMS: Mapping[str, type[Item]] = {
 }
 
 
-class Kind(Checked):
+class Kind(Strict):
     """What says which item it is; messages and references may leave `type` out."""
 
     type: str | None = None
@@ -231,26 +225,26 @@ def _parts(content: str | list[Chat]) -> list[Chat]:
 # Tools.
 
 
-class Function(Checked):
+class Function(Strict):
     name: str
     description: str | None = None
     parameters: Chat | None = None
     strict: bool | None = None
 
 
-class Grammar(Checked):
+class Grammar(Strict):
     type: str
     syntax: str | None = None
     definition: str | None = None
 
 
-class Custom(Checked):
+class Custom(Strict):
     name: str
     description: str | None = None
     format: Grammar | None = None
 
 
-class Namespace(Checked):
+class Namespace(Strict):
     name: str
     description: str | None = None
     tools: Many[Chat]
@@ -304,7 +298,7 @@ def _qualified(namespace: str | None, name: str) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-class Choice(Checked):
+class Choice(Strict):
     type: str
     name: str | None = None
     namespace: str | None = None
@@ -333,11 +327,11 @@ def _chosen(tool: Chat, at: At) -> Chat:
 # The body.
 
 
-class Thinking(Checked):
+class Thinking(Strict):
     effort: str | None = None
 
 
-class OutputFormat(Checked):
+class OutputFormat(Strict):
     """What the text has to be: `text`, some JSON, or JSON of one schema."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -347,12 +341,12 @@ class OutputFormat(Checked):
     strict: bool | None = None
 
 
-class TextSettings(Checked):
+class TextSettings(Strict):
     format: OutputFormat | None = None
     verbosity: str | None = None
 
 
-class Body(Checked):
+class Body(Strict):
     """What is read of a request. Bookkeeping of the vendor's (`store`, `metadata`, `include`, `truncation`, cache
     keys, service tiers…) is neither checked nor passed on: a panel has several vendors.
     """
