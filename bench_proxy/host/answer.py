@@ -1,8 +1,9 @@
 """What a provider answers, whole or streamed, read as LiteLLM reads it; what cannot be read is a bad response."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +19,9 @@ from bench_proxy.errors import UpstreamError
 from bench_proxy.host.errors import LONGEST_READ, said_in
 from bench_proxy.host.request import Request, Target
 from bench_proxy.upstream import Reply
+
+REST_SECONDS = 0.05
+"""How long the end of a response is waited for when its stream has ended."""
 
 LONGEST_LINE = 8 * 1024 * 1024
 LARGEST_BODY = 32 * 1024 * 1024
@@ -166,11 +170,24 @@ async def chunks_of(target: Target, response: aiohttp.ClientResponse) -> AsyncGe
                 yield _in_openai_form(piece)
             return
         async for line in lines:
-            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+            if line.startswith(b"data:"):
+                if (data := line[5:].strip()) == b"[DONE]":
+                    await _rest(lines)
+                    return
                 chunk = _json(data)
                 if chunk.get("error"):
                     raise _error_inside(target, chunk["error"])
                 yield chunk
+
+
+async def _rest(lines: AsyncIterator[bytes]) -> None:
+    """What stands behind the end is the end of the response, after which its connection can be used again. Some servers
+    leave it open, or drop it.
+    """
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(REST_SECONDS):
+            async for _ in lines:
+                pass
 
 
 def _json(data: bytes) -> Any:

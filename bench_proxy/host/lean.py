@@ -26,7 +26,7 @@ from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Finished, Reporting, cool
-from bench_proxy.host.request import NeedsRouter, Request, Target, request_for, target_of
+from bench_proxy.host.request import BY_SDK, NeedsRouter, Request, Target, request_for, target_of
 from bench_proxy.host.slots import slot
 from bench_proxy.host.upstream import reply_of
 from bench_proxy.upstream import Call, Reply, Text, Upstream
@@ -62,7 +62,7 @@ class LeanLane:
     def why_router(self, alias: str) -> str:
         """Why this model takes the router lane; empty when it takes this one. Remembered until something changes."""
         router = self._router()
-        seen = (models.fingerprint(router), id(self._forced()))
+        seen = (models.fingerprint(router), id(self._forced()), lanes.of_process(router))
         if seen != self._seen:
             self._seen = seen
             self._targets.clear()
@@ -133,9 +133,14 @@ class LeanLane:
         try:
             with reading():
                 async with aclosing(chunks_of(target, response)) as chunks:
-                    async for chunk in chunks:
-                        if text := ending.heard(chunk):
-                            yield Text(text)
+                    try:
+                        async for chunk in chunks:
+                            if text := ending.heard(chunk):
+                                yield Text(text)
+                    except aiohttp.ClientError:
+                        # A connection that breaks behind the last piece; OpenAI's SDK wants [DONE] before it.
+                        if ending.finish_reason is None or target.provider in BY_SDK:
+                            raise
                 if ending.finish_reason is None:
                     raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
                 answer = ending.answer(target.model)

@@ -80,6 +80,11 @@ class GivenCalls(Given):
     calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
+PATHS = (
+    "verdict", "pending", "record", "panels", "collections", "models", "metrics", "health/live", "health/ready",
+    "openapi.json",
+)  # fmt: skip
+
 Lane = Callable[[str], dict[str, str]]
 """Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
 
@@ -279,7 +284,9 @@ async def _validation_error(request: Request, error: Any) -> JSONResponse:
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
     if error.status_code == 404:
-        routes = "verdict, pending, record, panels, collections, models, health/live, health/ready"
+        routes = (
+            "verdict, pending, record, panels, collections, models, metrics, health/live, health/ready, openapi.json"
+        )
         return await _bench_error(request, NotFound(f"no such route; under /bench there are: {routes}"))
     refused = BenchError(str(error.detail))
     refused.status, refused.type = error.status_code, "invalid_request_error"

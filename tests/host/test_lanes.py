@@ -20,7 +20,7 @@ from bench_proxy.host.lanes import PROVEN
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
-from bench_proxy.host.upstream import RouterLane
+from bench_proxy.host.upstream import RouterLane, model_settings
 from bench_proxy.upstream import Call, Reply, Text, Upstream
 from tests.upstream import Upstream as Scripted
 
@@ -192,6 +192,91 @@ async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
     sent_by_router, sent_by_lean = wire.seen
     assert sent_by_lean == sent_by_router
     assert "".join(event.text for event in of_lean) == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("params", "taken"),
+    [
+        ({"model": "openai/gpt-4o", "api_base": "https://api.openai.com/v1"}, False),
+        ({"model": "openai/gpt-4o"}, False),
+        ({"model": "azure/mine", "api_base": "https://x.example"}, False),
+        ({"model": "openai/mine", "api_base": "http://127.0.0.1:8000/v1"}, True),
+        ({"model": "hosted_vllm/mine", "api_base": "http://127.0.0.1:8000/v1"}, True),
+    ],
+)
+def test_openai_is_not_sent_what_it_refuses(
+    params: dict[str, Any], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    kept = model_settings({"top_k": 7, "temperature": 0}, lambda: [{"litellm_params": params}])
+    assert kept == ({"top_k": 7, "temperature": 0} if taken else {"temperature": 0})
+
+
+class Unclosed:
+    """Says all of its stream, and then hangs, or drops the connection without the last chunk of HTTP."""
+
+    def __init__(self, *events: str, drops: bool) -> None:
+        self._events = events
+        self._drops = drops
+        self._left = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in self._events:
+            await response.write(f"data: {event}\n\n".encode())
+        if self._drops:
+            assert request.transport is not None
+            request.transport.close()
+        else:
+            await self._left.wait()
+        return response
+
+    def release(self) -> None:
+        self._left.set()
+
+
+@pytest.mark.parametrize(
+    ("provider", "done", "drops"),
+    [
+        # hosted_vllm's answer is waited for in vain by LiteLLM's router when its connection stays open.
+        ("openai", True, False),
+        *((provider, done, True) for provider in ("openai", "hosted_vllm") for done in (True, False)),
+    ],
+)
+async def test_both_lanes_agree_on_the_end_of_a_stream_whose_connection_does_not_end(
+    provider: str, done: bool, drops: bool
+) -> None:
+    server = Unclosed(delta("Hello"), END, *(["[DONE]"] if done else []), drops=drops)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    params = {
+        "model": f"{provider}/m",
+        "api_base": f"http://127.0.0.1:{runner.addresses[0][1]}/v1",
+        "api_key": "n",
+    }
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(), dict)
+    call = Call("it", ChatRequest([{"role": "user", "content": "Hi"}], {}), 60)
+    outcomes = []
+    try:
+        for lane in (by_router, lean):
+            try:
+                events = await heard(lane, call, stream=True)
+                outcomes.append("".join(event.text for event in events))
+            except UpstreamError as error:
+                outcomes.append(error.kind)
+    finally:
+        await lean.close()
+        server.release()
+        await runner.cleanup()
+    assert outcomes[0] == outcomes[1]
+    assert not done or outcomes[0] == "Hello"
 
 
 @dataclass

@@ -85,6 +85,17 @@ def test_googles_list_is_for_those_who_have_a_key(anyone: httpx.Client, headers:
     assert "bench/pair" not in response.text
 
 
+def test_googles_list_takes_the_key_of_the_address(anyone: httpx.Client) -> None:
+    assert "models/bench/pair" in {e["name"] for e in read(anyone, f"/v1beta/models?key={MASTER_KEY}", {})["models"]}
+
+
+def test_anthropics_list_is_refused_in_anthropics_shape(anyone: httpx.Client) -> None:
+    with anyone:
+        response = anyone.get("/v1/models", headers={**ANTHROPIC, "x-api-key": "sk-wrong"})
+    assert response.status_code == 401
+    assert response.json()["error"]["type"] == "authentication_error"
+
+
 def test_the_vendors_own_libraries_read_their_lists(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with warnings.catch_warnings():
