@@ -101,6 +101,18 @@ def understood(target: Target, request: Request, response: aiohttp.ClientRespons
     return answer
 
 
+def in_litellms_objects(
+    target: Target, request: Request, response: aiohttp.ClientResponse, body: bytes, reply: Reply
+) -> ModelResponse:
+    """A whole answer for LiteLLM's callbacks; of one that only we can read, what we read."""
+    try:
+        return understood(target, request, response, body)
+    except Exception:  # noqa: BLE001  LiteLLM's functions raise anything, and the answer is there
+        message = {"role": "assistant", "content": reply.text}
+        choice = {"index": 0, "finish_reason": reply.finish_reason, "message": message}
+        return ModelResponse(model=target.model, choices=[choice])
+
+
 def plain_reply(target: Target, body: bytes) -> tuple[Reply, Any]:
     """An answer in OpenAI's form, read as LiteLLM reads it and without its objects; beside it the usage it states."""
     answer = _json(body)

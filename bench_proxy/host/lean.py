@@ -20,7 +20,16 @@ from litellm.types.utils import ModelResponse
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.host import lanes, models
-from bench_proxy.host.answer import Ending, body_of, check, chunks_of, plain_reply, reading, understood
+from bench_proxy.host.answer import (
+    Ending,
+    body_of,
+    check,
+    chunks_of,
+    in_litellms_objects,
+    plain_reply,
+    reading,
+    understood,
+)
 from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
@@ -86,15 +95,18 @@ class LeanLane:
                     body = await body_of(response)
                 with reading():
                     check(target, response, body)
-                    if target.plain and not self._reporting.listens():
+                    if target.plain:
                         reply, usage = plain_reply(target, body)
-                        return replace(reply, cost=self._cost(call, target, usage))
-                    answer = understood(target, request, response, body)
+                    else:
+                        answer = understood(target, request, response, body)
+                        reply, usage = reply_of(answer, None), getattr(answer, "usage", None)
             except Exception as error:
                 raise self._failed(call, target, request, error) from error
-        cost = self._cost(call, target, getattr(answer, "usage", None))
-        self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
-        return reply_of(answer, cost)
+        reply = replace(reply, cost=self._cost(call, target, usage))
+        if self._reporting.listens():
+            told = in_litellms_objects(target, request, response, body, reply)
+            self._reporting.ended(_finished(call, target, request, response=told, cost=reply.cost))
+        return reply
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:

@@ -340,11 +340,30 @@ async def test_a_whole_answer_with_half_a_character_is_read() -> None:
 NO_ANSWERS = ["[1]", "null", "5", "{}", '{"choices": []}', '{"choices": [null]}', '{"choices": 5}', "<<<", ""]
 
 
+@pytest.fixture(params=[False, True], ids=["nobody listens", "a callback listens"])
+def listening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(litellm, "_async_success_callback", [CustomLogger()])
+
+
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("body", NO_ANSWERS)
 async def test_what_is_no_completion_is_a_bad_response(body: str) -> None:
     with pytest.raises(UpstreamError) as raised:
         await told(Odd(body.encode()), stream=False)
     assert (raised.value.kind, raised.value.status) == ("bad_response", 502)
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize(
+    ("message", "usage"),
+    [({"content": 5}, {}), ({"content": ["Hi"]}, {}), ({"content": "Hi"}, {"prompt_tokens": 1.5}), ({}, {})],
+)
+async def test_an_odd_answer_is_the_same_whoever_listens(message: dict[str, Any], usage: dict[str, Any]) -> None:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}
+    (reply,) = await told(Odd(json.dumps({"choices": [choice], "usage": usage}).encode()), stream=False)
+    said = message.get("content")
+    assert reply.text == (said if isinstance(said, str) else "")
 
 
 @pytest.mark.parametrize(
