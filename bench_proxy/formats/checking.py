@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
-from pydantic import FailFast, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.base import Data
@@ -18,7 +18,7 @@ MOST_PARTS = 5_000
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 T = TypeVar("T")
-Many = Annotated[list[T], FailFast()]
+Many = Annotated[list[T], Field(fail_fast=True)]
 """A body of millions of wrong items is refused for the first: an error for each would take gigabytes."""
 
 At = Sequence[int | str]

@@ -16,7 +16,15 @@ from starlette.types import Receive, Scope, Send
 
 from bench_proxy.bench import Bench, Caller, callable_collections
 from bench_proxy.config import Config
-from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, Stopping, WrongContentType
+from bench_proxy.errors import (
+    BenchError,
+    BodyTooLarge,
+    InvalidRequest,
+    PanelFailed,
+    RequestTimeout,
+    Stopping,
+    WrongContentType,
+)
 from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
@@ -370,6 +378,9 @@ async def send_error(response: Response, format: Format, error: BenchError, head
     more = list(headers)
     if error.status == 401:
         more.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, PanelFailed) and error.retry_after is None:
+        # OpenAI's and Anthropic's libraries ask again after a 5xx, which would be the whole panel.
+        more.append((b"x-should-retry", b"false"))
     if error.status == 429 or error.retry_after is not None:
         more.append((b"retry-after", str(error.retry_after or 60).encode()))
     await response.whole(error.status, format.content_type, format.error(error), more)
