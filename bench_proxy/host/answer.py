@@ -11,6 +11,7 @@ import aiohttp
 import httpx
 import orjson
 from litellm.litellm_core_utils.core_helpers import map_finish_reason
+from litellm.litellm_core_utils.prompt_templates.common_utils import extract_reasoning_content
 from litellm.llms.anthropic.chat.handler import ModelResponseIterator as AnthropicStream
 from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
 from litellm.types.utils import ModelResponse
@@ -120,14 +121,23 @@ def plain_reply(target: Target, body: bytes) -> tuple[Reply, Any]:
         raise _error_inside(target, answer["error"])
     choice, usage = answer["choices"][0], answer.get("usage")
     message = choice["message"]
+    thought, text = extract_reasoning_content({**message, "content": _said(message)})
     reply = Reply(
-        text=text if isinstance(text := message.get("content"), str) else "",
+        text=text or "",
         finish_reason=map_finish_reason(choice.get("finish_reason") or "stop"),
         prompt_tokens=(usage or {}).get("prompt_tokens") or None,
         completion_tokens=(usage or {}).get("completion_tokens") or None,
-        reasoned=bool(message.get("reasoning_content") or message.get("reasoning")),
+        reasoned=bool(thought),
     )
     return reply, usage
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    """The content, or the refusal that OpenAI's models give in its place."""
+    content, refusal = message.get("content"), message.get("refusal")
+    if isinstance(content, str) and content:
+        return content
+    return refusal if isinstance(refusal, str) else ""
 
 
 class Ending:
@@ -144,14 +154,14 @@ class Ending:
         """Take one chunk in OpenAI's form; returns its text."""
         self._id = self._id or str(chunk.get("id") or "")
         self.usage = chunk.get("usage") or self.usage
-        choices = chunk.get("choices")
-        if not choices:
+        # One was asked for; a server that sends more sends others' words between.
+        choice = next((c for c in chunk.get("choices") or () if not c.get("index")), None)
+        if choice is None:
             return ""
-        choice = choices[0]
         delta = choice.get("delta") or {}
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         self.reasoned = self.reasoned or bool(delta.get("reasoning_content") or delta.get("reasoning"))
-        text = delta.get("content") or ""
+        text = delta.get("content") or delta.get("refusal") or ""
         if not isinstance(text, str):
             raise UpstreamError("bad_response", 502, "a piece of the stream has content that is not text")
         self._parts.append(text)

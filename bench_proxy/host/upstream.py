@@ -118,7 +118,7 @@ def reply_of(response: Any, cost: float | None) -> Reply:
     """LiteLLM's answer in our words."""
     try:
         choice = response.choices[0]
-        text = choice.message.content
+        text = choice.message.content or getattr(choice.message, "refusal", None)
     except (AttributeError, IndexError, TypeError):
         raise UpstreamError("bad_response", 502, "the model's server answered without a choice") from None
     usage = getattr(response, "usage", None)
@@ -141,7 +141,7 @@ async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerato
     try:
         async for chunk in chunks:
             usage = getattr(chunk, "usage", None) or usage
-            for choice in chunk.choices[:1]:
+            for choice in [c for c in chunk.choices if not c.index][:1]:  # one was asked for
                 finish_reason = choice.finish_reason or finish_reason
                 reasoned = reasoned or bool(getattr(choice.delta, "reasoning_content", None))
                 if text := choice.delta.content:

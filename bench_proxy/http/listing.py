@@ -152,11 +152,18 @@ def _with_the_key_of_its_query(scope: Scope) -> Scope:
 
 
 def _found(name: str, models: Sequence[Entry]) -> Entry:
-    for model in models:
-        if model["id"] == name:
-            return model
+    by_id = {model["id"]: model for model in models}
+    if (model := by_id.get(name) or by_id.get(_plain(name, by_id))) is not None:
+        return model
     ours = ", ".join(m["id"] for m in models if m["id"].startswith(MODEL_PREFIX)) or "none"
     raise UnknownModel(f'there is no model "{name[:200]}"; of bench this key sees: {ours}', param="model")
+
+
+def _plain(name: str, by_id: Mapping[str, Entry]) -> str:
+    """The name under which the list has it: `:latest` is no mode, and a collection's own mode is left out there."""
+    collection, _, mode = name.partition(":")
+    own = by_id.get(collection, {}).get("bench", {}).get("reply")
+    return collection if mode in {"latest", own} else name
 
 
 class _Captured:

@@ -292,8 +292,8 @@ class Odd:
         return web.Response(status=self.status, body=self.body, headers={"Content-Type": self.kind, **self.headers})
 
 
-async def told(odd: Odd, *, stream: bool) -> list[Text | Reply]:
-    """What the lean lane says of this server."""
+async def told(odd: Odd, *, stream: bool, forced: str = "auto") -> list[Text | Reply]:
+    """What the lean lane says of this server, or with `forced` the router's."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", odd.answer)
     runner = web.AppRunner(app)
@@ -302,7 +302,7 @@ async def told(odd: Odd, *, stream: bool) -> list[Text | Reply]:
     base = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     params = {"model": "openai/m", "api_base": base, "api_key": "n"}
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
-    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), lambda: {"it": forced})
     try:
         return await heard(lean, Call("it", ChatRequest([{"role": "user", "content": "Hi"}], {}), 20), stream=stream)
     finally:
@@ -330,6 +330,48 @@ def delta(content: str) -> str:
 async def test_a_stream_with_broken_characters_is_read_on(pieces: tuple[str, ...], text: str) -> None:
     odd = Odd(sse(*(delta(piece) for piece in pieces), END), "text/event-stream")
     assert "".join(event.text for event in await told(odd, stream=True)) == text
+
+
+def whole(message: dict[str, Any]) -> Odd:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}
+    return Odd(json.dumps({"id": "x", "object": "chat.completion", "created": 1, "choices": [choice]}).encode())
+
+
+async def by_both(odd: Odd, *, stream: bool) -> tuple[str, bool]:
+    """What both lanes read, which has to be the same, and whether they saw that the model thought aloud."""
+    read = [await told(odd, stream=stream, forced=forced) for forced in ("router", "auto")]
+    said = ["".join(event.text for event in events) for events in read]
+    thought = [events[-1].reasoned for events in read if isinstance(events[-1], Reply)]
+    assert said[0] == said[1]
+    assert thought[0] == thought[1]
+    return said[0], thought[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "thought"),
+    [
+        ({"content": None, "refusal": "I cannot."}, "I cannot.", False),
+        ({"content": "<think>Hm.</think>Yes."}, "Yes.", True),
+        ({"content": "Say <think> aloud."}, "Say <think> aloud.", False),
+    ],
+)
+async def test_both_lanes_read_refusals_and_thoughts_alike(message: dict[str, Any], text: str, thought: bool) -> None:
+    assert await by_both(whole(message), stream=False) == (text, thought)
+
+
+async def test_a_refusal_that_is_streamed_is_text() -> None:
+    pieces = [
+        json.dumps({"choices": [{"index": 0, "delta": {"refusal": text}, "finish_reason": None}]})
+        for text in ("I ", "cannot.")
+    ]
+    read = await told(Odd(sse(*pieces, END), "text/event-stream"), stream=True)
+    assert "".join(event.text for event in read) == "I cannot."
+
+
+async def test_of_several_choices_that_nobody_asked_for_the_first_is_read() -> None:
+    other = json.dumps({"choices": [{"index": 1, "delta": {"content": "SECOND"}, "finish_reason": None}]})
+    read = await told(Odd(sse(delta("Hello"), other, END), "text/event-stream"), stream=True)
+    assert "".join(event.text for event in read) == "Hello"
 
 
 async def test_a_whole_answer_with_half_a_character_is_read() -> None:

@@ -47,6 +47,13 @@ def test_one_model_in_anthropics_shape(anyone: httpx.Client) -> None:
     assert (found["type"], found["id"], found["display_name"]) == ("model", "bench/pair", "bench/pair")
 
 
+@pytest.mark.parametrize("name", ["bench/pair:all", "bench/pair:latest", "bench/merged:merged"])
+def test_a_name_that_can_be_asked_can_be_looked_up(http: httpx.Client, name: str) -> None:
+    found = http.get(f"/v1/models/{name}")
+    assert found.status_code == 200
+    assert found.json()["id"] == name.partition(":")[0]
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1beta/models"])
 def test_googles_list_is_googles_on_every_path(anyone: httpx.Client, path: str) -> None:
     listed = read(anyone, path, GOOGLE)
