@@ -295,6 +295,19 @@ def master_key_set(litellm_file: Path) -> bool:
     return bool(stated) or environment().master_key
 
 
+CALLBACKS = frozenset({"bench_proxy.gateway", "hooks.bench.gateway"})
+
+
+def names_callback(litellm_file: Path) -> bool:
+    """Whether LiteLLM, started with this file, loads bench-proxy. Raises ConfigError."""
+    for document in _documents(litellm_file).values():
+        settings = document.get("litellm_settings")
+        named = settings.get("callbacks") if isinstance(settings, dict) else None
+        if not CALLBACKS.isdisjoint(named if isinstance(named, list) else [named]):
+            return True
+    return False
+
+
 def listed_models(litellm_file: Path) -> list[dict[str, Any]]:
     """The entries of LiteLLM's `model_list`. Raises ConfigError."""
     return [dict(entry) for entry in _model_list(list(_documents(litellm_file).values()))]
@@ -340,6 +353,9 @@ def _block_of(document: dict[str, Any]) -> Any:
 def without_collections(source: Source) -> str:
     """Why a configuration that is sound has nothing in it: most likely the block stands where nobody looks."""
     document = _read(source.litellm_file)
+    for section, within in document.items():
+        if section != "bench" and isinstance(within, dict) and "bench" in within:
+            return f"{section}.bench: move it to the top level of the file"
     if "bench" not in document and "collections" in document:
         return "is a bench block itself; give LiteLLM's file, which names it"
     if source.block_file == source.litellm_file and "bench" not in document:
@@ -450,6 +466,10 @@ def _fault(error: Any) -> str:
             )
         case "missing":
             return f"{path}: is required"
+        case "tuple_type" | "list_type":
+            return f"{path}: should be a list, as in [one, another], not {_kind(error['input'])}"
+        case "dict_type" | "model_type" | "mapping_type":
+            return f"{path}: should be a mapping, as in {{name: value}}, not {_kind(error['input'])}"
         case "too_short":
             return f"{path}: must not be empty"
         case "value_error":
@@ -538,6 +558,10 @@ def _impossible(config: Config) -> list[str]:
     return faults
 
 
+MOST_LISTED = 10
+"""Names that a fault lists when none is near."""
+
+
 def _unknown_models(config: Config, models: Collection[str]) -> list[str]:
     """Names that LiteLLM does not serve; a wildcard entry such as `openai/*` serves all that it matches."""
     wildcards = [m for m in models if "*" in m]
@@ -545,7 +569,8 @@ def _unknown_models(config: Config, models: Collection[str]) -> list[str]:
     def fault(at: str, name: str) -> list[str]:
         if name in models or name.lower().startswith(MODEL_PREFIX) or any(fnmatchcase(name, w) for w in wildcards):
             return []
-        return [f'{at}: LiteLLM has no model "{name}"{closest(name, models)}']
+        listed = ", ".join(sorted(models)[:MOST_LISTED]) + (", …" if len(models) > MOST_LISTED else "")
+        return [f'{at}: LiteLLM has no model "{name}"{closest(name, models) or f"; its model_names are: {listed}"}']
 
     faults = []
     for name, collection in config.collections.items():

@@ -118,12 +118,21 @@ class LedgerUnavailable(BenchError):
 
 
 class PanelFailed(BenchError):
-    """No seat answered; `status` says why they all failed (429, 413, 504, else 502)."""
+    """No seat answered; `status` says why they all failed (429, 413, 504, else 502). Or some did, and that was refused.
+
+    `retry_after` says that asking again can help; without it a client that does so pays for each model once more.
+    """
 
     def __init__(
-        self, message: str, *, status: int, retry_after: int | None = None, data: Mapping[str, Any] | None = None
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str = "no_seat_answered",
+        retry_after: int | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(message, code="no_seat_answered", retry_after=retry_after, data=data)
+        super().__init__(message, code=code, retry_after=retry_after, data=data)
         self.status = status
         self.type = {429: "rate_limit_error", 413: "invalid_request_error"}.get(status, "server_error")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.__main__ import DOCUMENT, NAMES, SHOWN, holds, ours
+from conformance.__main__ import DOCUMENT, NAMES, holds, ours, table
 from conformance.cases import CASES, Case
 
 
@@ -11,7 +11,6 @@ def test_a_request_means_the_same_in_chat(case: Case) -> None:
     assert holds(case, ours) is True
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{NAMES[case.path]}: {case.what}")
-def test_the_document_has_each_case(case: Case) -> None:
-    line = f"| {NAMES[case.path]} | {case.what} | {SHOWN[True]} |"
-    assert line in DOCUMENT.read_text(encoding="utf-8")
+def test_the_document_says_what_is_found_now() -> None:
+    """When LiteLLM has changed, `make conformance` writes the table anew."""
+    assert table() in DOCUMENT.read_text(encoding="utf-8")

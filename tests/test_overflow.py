@@ -1,7 +1,5 @@
 """What model servers say to a prompt that is too long, and the window that can be read from it."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,10 +221,9 @@ def test_any_number_gives_a_window_that_can_be_one_or_none(number: int) -> None:
 
 def test_a_megabyte_of_error_is_read_at_once() -> None:
     message = "maximum context length is " + "(1 " * 400_000
-    began = time.perf_counter()
-    assert stated_window(message) is None
-    assert is_overflow(message)
-    assert time.perf_counter() - began < 0.2
+    for _ in range(100):  # in time that grows with the square, the test would not end
+        assert stated_window(message) is None
+        assert is_overflow(message)
 
 
 HOSTILE = ("7" * 10_000, "7," * 5_000, "7_" * 5_000, "tokens > " * 1_000, "maximum context length " * 400, "(" * 10_000)

@@ -164,7 +164,10 @@ def test_a_partial_panel_can_be_refused(http: httpx.Client, models: Upstream, st
     else:
         response = ask(http, "bench/partial", bench=options)
         assert response.status_code == 502
+        # Else OpenAI's library asks the whole panel again, twice.
+        assert response.headers["x-should-retry"] == "false"
         failed = response.json()
+    assert failed["error"]["code"] == "partial_panel"
     assert "partial" in failed["error"]["message"]
     assert "fail500-a" in failed["error"]["message"]
     assert statuses(failed["bench"]) == {"ok-a": "ok", "fail500-a": "error"}

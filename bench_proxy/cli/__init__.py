@@ -13,7 +13,7 @@ from bench_proxy.cli.verdict import verdict
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def main() -> None:
-    """Ask a collection of models side by side, say which answers were useful, and let that decide who sits next."""
+    """Ask a collection of models side by side, and say which answers were useful."""
 
 
 for command in (serve, demo, ask, verdict, check_config):

@@ -1,6 +1,7 @@
 """`bench-proxy ask`: a panel, printed seat by seat as the answers come."""
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,13 @@ def ask(
     url: str,
     key: str,
 ) -> None:
-    """Ask every model of COLLECTION the QUESTION and print each answer with its name, time and call id."""
+    """Ask every model of COLLECTION the QUESTION and print each answer with its name, time and call id.
+
+    With - as the QUESTION it is read from standard input.
+    """
+    question = sys.stdin.read() if question == "-" else question
+    if not question.strip():
+        raise click.ClickException("there is no question")
     options = {"with": list(guests) or None, "shape": shape, "explorers": explorers}
     body = {
         "model": collection if collection.lower().startswith("bench/") else f"bench/{collection}",

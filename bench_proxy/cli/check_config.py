@@ -5,7 +5,15 @@ from pathlib import Path
 
 import click
 
-from bench_proxy.config import SERVED_MODES, Config, environment, listed_models, load, without_collections
+from bench_proxy.config import (
+    SERVED_MODES,
+    Config,
+    environment,
+    listed_models,
+    load,
+    names_callback,
+    without_collections,
+)
 from bench_proxy.errors import ConfigError
 
 DEFAULT_FILE = Path("litellm_config.yaml")
@@ -29,6 +37,12 @@ def check_config(file: Path, lanes: bool) -> None:
             raise ConfigError(str(source.block_file), [without_collections(source)])
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
+    if file.is_file() and not names_callback(file):
+        click.echo(
+            f"note: litellm_settings.callbacks of {file} does not name bench_proxy.gateway:"
+            " `bench-proxy serve` will load the block, `litellm` itself will not",
+            err=True,
+        )
     click.echo(f"{source.block_file}: {_counted(len(config.collections), 'collection')}, no fault")
     for name, collection in config.collections.items():
         explorers = config.explorers_of(name)

@@ -1,7 +1,7 @@
 """Reads what a request says to bench-proxy: the model name, the `bench` object, the `X-Bench-…` headers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -156,19 +156,30 @@ def _options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Options:
         error = invalid.errors(include_url=False)[0]
         path = ".".join(str(part) for part in error["loc"])
         detail = error["msg"][0].lower() + error["msg"][1:]
+        if path == "reply":
+            detail = f"is none of the modes that this version answers: {', '.join(SERVED_MODES)}"
         raise InvalidRequest(f"bench.{path}: {detail}", param=f"bench.{path}") from None
 
 
+HEADER = "x-bench-"
+
+
 def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
-    """The options that clients without a way to add body fields can send."""
+    """The options that clients without a way to add body fields can send. An unknown one is refused like an unknown
+    key: who asked to be told blindly must not be told otherwise.
+    """
     found: dict[str, Any] = {}
-    for name in ("reply", "shape", "conversation"):
-        if value := headers.get(f"x-bench-{name}"):
-            found[name] = value
-    if guests := headers.get("x-bench-with"):
-        found["with"] = [alias.strip() for alias in guests.split(",") if alias.strip()]
-    if deadline := headers.get("x-bench-deadline"):
-        found["deadline"] = _number(deadline)
+    for header in headers:
+        name = header.lower().removeprefix(HEADER)
+        if name == header.lower() or not (value := headers[header]):
+            continue
+        if name not in READ:
+            shown = header[:LONGEST_ECHO]
+            raise InvalidRequest(
+                f"the header {shown} is no option{closest(name, READ) or '.'} The options are: {', '.join(READ)}.",
+                param=shown,
+            )
+        found[name] = READ[name](value)
     return found
 
 
@@ -178,3 +189,30 @@ def _number(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+def _names(text: str) -> list[str]:
+    return [alias.strip() for alias in text.split(",") if alias.strip()]
+
+
+def _yes(text: str) -> bool | str:
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+
+
+READ: Mapping[str, Callable[[str], Any]] = {
+    "reply": str,
+    "with": _names,
+    "shape": str,
+    "explorers": _whole,
+    "quorum": _whole,
+    "deadline": _number,
+    "stream": str,
+    "blind": _yes,
+    "partial": str,
+    "conversation": str,
+}
+"""How each option is read from its header, by the name behind X-Bench-."""

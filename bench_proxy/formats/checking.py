@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.base import Data
@@ -33,7 +33,7 @@ Whole = Annotated[Integer, BeforeValidator(_whole)]
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
-Many = Annotated[list[T], FailFast()]
+Many = Annotated[list[T], Field(fail_fast=True)]
 """A body of millions of wrong items is refused for the first: an error for each would take gigabytes."""
 
 At = Sequence[int | str]

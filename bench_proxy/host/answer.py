@@ -1,8 +1,9 @@
 """What a provider answers, whole or streamed, read as LiteLLM reads it; what cannot be read is a bad response."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +11,7 @@ import aiohttp
 import httpx
 import orjson
 from litellm.litellm_core_utils.core_helpers import map_finish_reason
+from litellm.litellm_core_utils.prompt_templates.common_utils import extract_reasoning_content
 from litellm.llms.anthropic.chat.handler import ModelResponseIterator as AnthropicStream
 from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
 from litellm.types.utils import ModelResponse
@@ -18,6 +20,9 @@ from bench_proxy.errors import UpstreamError
 from bench_proxy.host.errors import LONGEST_READ, said_in
 from bench_proxy.host.request import Request, Target
 from bench_proxy.upstream import Reply
+
+REST_SECONDS = 0.05
+"""How long the end of a response is waited for when its stream has ended."""
 
 LONGEST_LINE = 8 * 1024 * 1024
 LARGEST_BODY = 32 * 1024 * 1024
@@ -97,6 +102,18 @@ def understood(target: Target, request: Request, response: aiohttp.ClientRespons
     return answer
 
 
+def in_litellms_objects(
+    target: Target, request: Request, response: aiohttp.ClientResponse, body: bytes, reply: Reply
+) -> ModelResponse:
+    """A whole answer for LiteLLM's callbacks; of one that only we can read, what we read."""
+    try:
+        return understood(target, request, response, body)
+    except Exception:  # noqa: BLE001  LiteLLM's functions raise anything, and the answer is there
+        message = {"role": "assistant", "content": reply.text}
+        choice = {"index": 0, "finish_reason": reply.finish_reason, "message": message}
+        return ModelResponse(model=target.model, choices=[choice])
+
+
 def plain_reply(target: Target, body: bytes) -> tuple[Reply, Any]:
     """An answer in OpenAI's form, read as LiteLLM reads it and without its objects; beside it the usage it states."""
     answer = _json(body)
@@ -104,14 +121,23 @@ def plain_reply(target: Target, body: bytes) -> tuple[Reply, Any]:
         raise _error_inside(target, answer["error"])
     choice, usage = answer["choices"][0], answer.get("usage")
     message = choice["message"]
+    thought, text = extract_reasoning_content({**message, "content": _said(message)})
     reply = Reply(
-        text=text if isinstance(text := message.get("content"), str) else "",
+        text=text or "",
         finish_reason=map_finish_reason(choice.get("finish_reason") or "stop"),
         prompt_tokens=(usage or {}).get("prompt_tokens") or None,
         completion_tokens=(usage or {}).get("completion_tokens") or None,
-        reasoned=bool(message.get("reasoning_content") or message.get("reasoning")),
+        reasoned=bool(thought),
     )
     return reply, usage
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    """The content, or the refusal that OpenAI's models give in its place."""
+    content, refusal = message.get("content"), message.get("refusal")
+    if isinstance(content, str) and content:
+        return content
+    return refusal if isinstance(refusal, str) else ""
 
 
 class Ending:
@@ -128,14 +154,14 @@ class Ending:
         """Take one chunk in OpenAI's form; returns its text."""
         self._id = self._id or str(chunk.get("id") or "")
         self.usage = chunk.get("usage") or self.usage
-        choices = chunk.get("choices")
-        if not choices:
+        # One was asked for; a server that sends more sends others' words between.
+        choice = next((c for c in chunk.get("choices") or () if not c.get("index")), None)
+        if choice is None:
             return ""
-        choice = choices[0]
         delta = choice.get("delta") or {}
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         self.reasoned = self.reasoned or bool(delta.get("reasoning_content") or delta.get("reasoning"))
-        text = delta.get("content") or ""
+        text = delta.get("content") or delta.get("refusal") or ""
         if not isinstance(text, str):
             raise UpstreamError("bad_response", 502, "a piece of the stream has content that is not text")
         self._parts.append(text)
@@ -166,11 +192,24 @@ async def chunks_of(target: Target, response: aiohttp.ClientResponse) -> AsyncGe
                 yield _in_openai_form(piece)
             return
         async for line in lines:
-            if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
+            if line.startswith(b"data:"):
+                if (data := line[5:].strip()) == b"[DONE]":
+                    await _rest(lines)
+                    return
                 chunk = _json(data)
                 if chunk.get("error"):
                     raise _error_inside(target, chunk["error"])
                 yield chunk
+
+
+async def _rest(lines: AsyncIterator[bytes]) -> None:
+    """What stands behind the end is the end of the response, after which its connection can be used again. Some servers
+    leave it open, or drop it.
+    """
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(REST_SECONDS):
+            async for _ in lines:
+                pass
 
 
 def _json(data: bytes) -> Any:

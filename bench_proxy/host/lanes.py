@@ -117,6 +117,15 @@ def lanes_of(model_list: list[dict[str, Any]], forced: Mapping[str, str]) -> dic
     return lanes
 
 
+def of_process(router: Router | None) -> object:
+    """Changes when what the whole process is set up for may have changed; cheap, since it is asked for each call."""
+    if router is None:
+        return None
+    callbacks = tuple(id(callback) for callback in litellm.callbacks)
+    checks = bool(router.optional_callbacks)
+    return (litellm.cache is None, litellm.api_base, bool(litellm.headers), checks, callbacks)
+
+
 def _needs_of_process(router: Router) -> str:
     """What the whole process is set up for that only the router's way of calling does."""
     if litellm.cache is not None or router.cache_responses:

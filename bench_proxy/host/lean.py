@@ -20,13 +20,22 @@ from litellm.types.utils import ModelResponse
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.host import lanes, models
-from bench_proxy.host.answer import Ending, body_of, check, chunks_of, plain_reply, reading, understood
+from bench_proxy.host.answer import (
+    Ending,
+    body_of,
+    check,
+    chunks_of,
+    in_litellms_objects,
+    plain_reply,
+    reading,
+    understood,
+)
 from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Finished, Reporting, cool
-from bench_proxy.host.request import NeedsRouter, Request, Target, request_for, target_of
+from bench_proxy.host.request import BY_SDK, NeedsRouter, Request, Target, request_for, target_of
 from bench_proxy.host.slots import slot
 from bench_proxy.host.upstream import reply_of
 from bench_proxy.upstream import Call, Reply, Text, Upstream
@@ -62,7 +71,7 @@ class LeanLane:
     def why_router(self, alias: str) -> str:
         """Why this model takes the router lane; empty when it takes this one. Remembered until something changes."""
         router = self._router()
-        seen = (models.fingerprint(router), id(self._forced()))
+        seen = (models.fingerprint(router), id(self._forced()), lanes.of_process(router))
         if seen != self._seen:
             self._seen = seen
             self._targets.clear()
@@ -86,15 +95,18 @@ class LeanLane:
                     body = await body_of(response)
                 with reading():
                     check(target, response, body)
-                    if target.plain and not self._reporting.listens():
+                    if target.plain:
                         reply, usage = plain_reply(target, body)
-                        return replace(reply, cost=self._cost(call, target, usage))
-                    answer = understood(target, request, response, body)
+                    else:
+                        answer = understood(target, request, response, body)
+                        reply, usage = reply_of(answer, None), getattr(answer, "usage", None)
             except Exception as error:
                 raise self._failed(call, target, request, error) from error
-        cost = self._cost(call, target, getattr(answer, "usage", None))
-        self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
-        return reply_of(answer, cost)
+        reply = replace(reply, cost=self._cost(call, target, usage))
+        if self._reporting.listens():
+            told = in_litellms_objects(target, request, response, body, reply)
+            self._reporting.ended(_finished(call, target, request, response=told, cost=reply.cost))
+        return reply
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
@@ -133,9 +145,14 @@ class LeanLane:
         try:
             with reading():
                 async with aclosing(chunks_of(target, response)) as chunks:
-                    async for chunk in chunks:
-                        if text := ending.heard(chunk):
-                            yield Text(text)
+                    try:
+                        async for chunk in chunks:
+                            if text := ending.heard(chunk):
+                                yield Text(text)
+                    except aiohttp.ClientError:
+                        # A connection that breaks behind the last piece; OpenAI's SDK wants [DONE] before it.
+                        if ending.finish_reason is None or target.provider in BY_SDK:
+                            raise
                 if ending.finish_reason is None:
                     raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
                 answer = ending.answer(target.model)

@@ -117,7 +117,7 @@ def request_for(target: Target, call: Call, *, stream: bool) -> Request:
 
 
 def _translated(target: Target, call: Call, *, stream: bool) -> Request:
-    settings = {**target.defaults, **model_settings(call.request.settings)}
+    settings = {**target.defaults, **model_settings(call.request.settings, lambda: [target.deployment])}
     if stream:
         settings["stream_options"] = {"include_usage": True}
     messages = [dict(message) for message in call.request.messages]

@@ -1,6 +1,7 @@
 """The router lane: a seat's call through LiteLLM's router, so that deployments, keys, logs and costs are LiteLLM's."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from bench_proxy.errors import UpstreamError
 from bench_proxy.host.billing import payer
 from bench_proxy.host.errors import translate
 from bench_proxy.host.fetching import guard, nothing_fetched
+from bench_proxy.host.models import provider_of
 from bench_proxy.host.nesting import seated
 from bench_proxy.upstream import Call, Reply, Text
 
@@ -59,7 +61,7 @@ class RouterLane:
         router = self._router()
         if router is None:
             raise UpstreamError("server_error", 503, "LiteLLM has no models")
-        settings = model_settings(call.request.settings)
+        settings = model_settings(call.request.settings, lambda: router.get_model_list(model_name=call.alias) or ())
         if stream:
             settings["stream_options"] = {"include_usage": True}
         try:
@@ -82,9 +84,30 @@ class RouterLane:
             raise translate(error) from error
 
 
-def model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the caller's settings is the model's business."""
-    return {name: value for name, value in settings.items() if not steers_litellm(name)}
+def model_settings(
+    settings: Mapping[str, Any], deployments: Callable[[], Iterable[Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """What of the caller's settings is the business of the model that these deployments serve."""
+    kept = {name: value for name, value in settings.items() if not steers_litellm(name)}
+    if not SAMPLERS.isdisjoint(kept) and any(map(_is_openais_own, deployments())):
+        kept = {name: value for name, value in kept.items() if name not in SAMPLERS}
+    return kept
+
+
+SAMPLERS = frozenset({"top_k", "min_p", "repetition_penalty"})
+"""Settings that other formats and most servers have. LiteLLM gives OpenAI those too, which refuses the request."""
+
+
+BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+"""Where LiteLLM looks for the address of a deployment that has none."""
+
+
+def _is_openais_own(deployment: Mapping[str, Any]) -> bool:
+    """Whether OpenAI or Azure serves it, and not one of the many servers that speak as they do."""
+    params = deployment["litellm_params"]
+    elsewhere = params.get("api_base") or params.get("base_url") or next(filter(None, map(os.environ.get, BASES)), "")
+    provider = str(params.get("custom_llm_provider") or provider_of(params["model"]))
+    return provider == "azure" or (provider == "openai" and (not elsewhere or "api.openai.com" in elsewhere))
 
 
 def steers_litellm(name: str) -> bool:
@@ -95,7 +118,7 @@ def reply_of(response: Any, cost: float | None) -> Reply:
     """LiteLLM's answer in our words."""
     try:
         choice = response.choices[0]
-        text = choice.message.content
+        text = choice.message.content or getattr(choice.message, "refusal", None)
     except (AttributeError, IndexError, TypeError):
         raise UpstreamError("bad_response", 502, "the model's server answered without a choice") from None
     usage = getattr(response, "usage", None)
@@ -118,7 +141,7 @@ async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerato
     try:
         async for chunk in chunks:
             usage = getattr(chunk, "usage", None) or usage
-            for choice in chunk.choices[:1]:
+            for choice in [c for c in chunk.choices if not c.index][:1]:  # one was asked for
                 finish_reason = choice.finish_reason or finish_reason
                 reasoned = reasoned or bool(getattr(choice.delta, "reasoning_content", None))
                 if text := choice.delta.content:

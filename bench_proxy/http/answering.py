@@ -16,11 +16,19 @@ from starlette.types import Receive, Scope, Send
 
 from bench_proxy.bench import Bench, Caller, callable_collections
 from bench_proxy.config import Config
-from bench_proxy.errors import BenchError, BodyTooLarge, InvalidRequest, RequestTimeout, Stopping, WrongContentType
+from bench_proxy.errors import (
+    BenchError,
+    BodyTooLarge,
+    InvalidRequest,
+    PanelFailed,
+    RequestTimeout,
+    Stopping,
+    WrongContentType,
+)
 from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
 from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
-from bench_proxy.http.body import MOST_CONTAINERS, Incoming, top_level_model
+from bench_proxy.http.body import MOST_COMMAS, MOST_CONTAINERS, Incoming, top_level_model
 from bench_proxy.panel import voices
 from bench_proxy.panel.panel import Panel, check_answered
 from bench_proxy.panel.seats import Report, Seating
@@ -32,9 +40,6 @@ Authenticate = Callable[[Scope, Receive, Mapping[str, Any] | None], Awaitable[Ca
 
 DEEPEST = 100
 """Levels of nesting that a body may have."""
-
-LARGE = 512 * 1024
-"""Bytes of a body that is read in a thread: it may be thousands of parts, and others must not wait for it."""
 
 SEATED_WITHIN = 1.0
 """Seconds after which the 200 of a stream leaves, seated or not."""
@@ -88,12 +93,16 @@ class Answering:
         config = bench.config
         check_transport(incoming, headers, config)
         if body is not None:
-            _check_depth(body)
+            # Before anyone was asked for a key, as LiteLLM looks into the body to ask.
+            if incoming.large:
+                await asyncio.to_thread(_check_depth, body)
+            else:
+                _check_depth(body)
         known = {**scope, "path": place.host_path} if place.host_path else scope
         caller = await self._authenticate(known, incoming.replay(receive), _asked_of_litellm(body))
         if body is None:
             raise InvalidRequest("the body is not JSON, or not UTF-8; send one JSON object")
-        large = len(incoming.body) > LARGE
+        large = incoming.large
         request, wish = await asyncio.to_thread(format.read, body) if large else format.read(body)
         # LiteLLM has checked that this key may call this collection; an error also says which others it may call.
         complete = is_complete(body["model"], config)
@@ -266,7 +275,8 @@ async def _parse(incoming: Incoming) -> tuple[dict[str, Any] | None, object]:
     """The body as an object, None when it is none, and the model that it asks for."""
     if incoming.whole and not incoming.too_large and not incoming.sprawls:
         try:
-            body = orjson.loads(incoming.body)
+            read = orjson.loads
+            body = await asyncio.to_thread(read, incoming.body) if incoming.large else read(incoming.body)
         except orjson.JSONDecodeError:
             pass
         else:
@@ -279,7 +289,9 @@ def check_transport(incoming: Incoming, headers: Headers, config: Config) -> Non
         limit = config.limits.max_body_mb
         raise BodyTooLarge(f"the body is larger than {limit:g} MB; send image URLs, or smaller images")
     if incoming.sprawls:
-        raise InvalidRequest(f"the body holds more than {MOST_CONTAINERS:,} lists and objects")
+        raise InvalidRequest(
+            f"the body holds more than {MOST_CONTAINERS:,} lists and objects, or {MOST_COMMAS:,} commas"
+        )
     if not incoming.whole:
         raise RequestTimeout("the body did not arrive; send it without long pauses")
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -370,6 +382,9 @@ async def send_error(response: Response, format: Format, error: BenchError, head
     more = list(headers)
     if error.status == 401:
         more.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, PanelFailed) and error.retry_after is None:
+        # OpenAI's and Anthropic's libraries ask again after a 5xx, which would be the whole panel.
+        more.append((b"x-should-retry", b"false"))
     if error.status == 429 or error.retry_after is not None:
         more.append((b"retry-after", str(error.retry_after or 60).encode()))
     await response.whole(error.status, format.content_type, format.error(error), more)

@@ -16,6 +16,10 @@ MODEL_KEY = b'"model"'
 _KEY = re.compile(re.escape(MODEL_KEY))
 _BENCH_AFTER_KEY = re.compile(rb'\s*:\s*"bench["/:\\]', re.IGNORECASE)
 MOST_CONTAINERS = 500_000
+MOST_COMMAS = 2_000_000
+"""In text too: so many are more than any model's window holds."""
+LARGE = 512 * 1024
+MANY = 5_000
 PIECE = 64 * 1024
 SEAM = 256
 """Bytes within which a key and the beginning of its value stand, where a body was cut into messages."""
@@ -48,9 +52,22 @@ class Incoming:
         return b"".join(m.get("body", b"") for m in self.messages)
 
     @cached_property
+    def _containers(self) -> int:
+        return self.body.count(b"[") + self.body.count(b"{")
+
+    @cached_property
+    def _commas(self) -> int:
+        return self.body.count(b",")
+
+    @property
     def sprawls(self) -> bool:
-        """Whether it holds so many lists and objects that reading them would hold everyone else up."""
-        return self.body.count(b"[") + self.body.count(b"{") > MOST_CONTAINERS
+        """Whether it holds so many lists, objects and items that reading them would hold everyone else up."""
+        return self._containers > MOST_CONTAINERS or self._commas > MOST_COMMAS
+
+    @property
+    def large(self) -> bool:
+        """Whether reading it takes so long that it is done in a thread: by its bytes, or by all that is in it."""
+        return len(self.body) > LARGE or self._containers + self._commas > MANY
 
     def may_be_ours(self) -> bool:
         seam = b""

@@ -139,9 +139,13 @@ async def _refuse(error: Denied, scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1008, "reason": error.message[:100]})
         return
     path = _path(scope)
-    spoken = place(path, scope["query_string"])
-    own = ollama.FORMAT if path.startswith("/api/") else CHAT
-    await send_error(Response(send), spoken.format if spoken else own, error)
+    if (spoken := place(path, scope["query_string"])) is not None:
+        format = spoken.format
+    elif (models := listed(path, Headers(scope=scope))) is not None:
+        format = models.shape.format
+    else:
+        format = ollama.FORMAT if path.startswith("/api/") else CHAT
+    await send_error(Response(send), format, error)
 
 
 def _path(scope: Scope) -> str:

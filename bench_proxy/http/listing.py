@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
@@ -65,6 +66,8 @@ class Listing:
 
     async def _appended(self, shape: Shape, scope: Scope, receive: Receive, send: Send, pass_on: PassOn) -> None:
         """LiteLLM's answer with ours at its end; one that is no list of models stays as it is."""
+        if shape is not OPENAI:  # LiteLLM's own refusal is in OpenAI's shape alone
+            await self._authenticate(scope, receive, None)
         host = await _captured(scope, receive, pass_on)
         ours = await self._ours(scope, receive) if host.models is not None else []
         if not ours:
@@ -80,6 +83,7 @@ class Listing:
         self, name: str, scope: Scope, receive: Receive, response: Response, send: Send, pass_on: PassOn
     ) -> None:
         """LiteLLM has no such list: its own one is translated."""
+        scope = _with_the_key_of_its_query(scope)
         caller = await self._authenticate(scope, receive, None)  # first, since its refusal is not in this shape
         host = await _captured({**scope, "path": HOST_LIST, "raw_path": HOST_LIST.encode()}, receive, pass_on)
         models = [*(host.models or ()), *await self.entries(caller.allowed)]
@@ -139,12 +143,27 @@ def _shape(base: str, headers: Headers) -> Shape:
     return ANTHROPIC if "anthropic-version" in headers else OPENAI
 
 
+def _with_the_key_of_its_query(scope: Scope) -> Scope:
+    """Google's clients may send the key as `?key=`, which LiteLLM looks at on other paths of Google's alone."""
+    key = parse_qs(scope["query_string"].decode("latin-1")).get("key")
+    if not key or "x-goog-api-key" in Headers(scope=scope):
+        return scope
+    return {**scope, "headers": [*scope["headers"], (b"x-goog-api-key", key[-1].encode("latin-1", "replace"))]}
+
+
 def _found(name: str, models: Sequence[Entry]) -> Entry:
-    for model in models:
-        if model["id"] == name:
-            return model
+    by_id = {model["id"]: model for model in models}
+    if (model := by_id.get(name) or by_id.get(_plain(name, by_id))) is not None:
+        return model
     ours = ", ".join(m["id"] for m in models if m["id"].startswith(MODEL_PREFIX)) or "none"
     raise UnknownModel(f'there is no model "{name[:200]}"; of bench this key sees: {ours}', param="model")
+
+
+def _plain(name: str, by_id: Mapping[str, Entry]) -> str:
+    """The name under which the list has it: `:latest` is no mode, and a collection's own mode is left out there."""
+    collection, _, mode = name.partition(":")
+    own = by_id.get(collection, {}).get("bench", {}).get("reply")
+    return collection if mode in {"latest", own} else name
 
 
 class _Captured:

@@ -17,11 +17,20 @@ def refuse_foreign(headers: Headers) -> None:
     if not _is_loopback(host):
         raise _denied(f'the Host "{host[:100]}" is not this machine; without a key it answers to 127.0.0.1 alone')
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _place(origin) != host.lower():
         raise _denied(f'web pages of "{origin[:100]}" may not use a proxy that asks for no key')
 
 
+def _place(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
 def _is_loopback(host: str) -> bool:
+    if "@" in host:
+        return False
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback

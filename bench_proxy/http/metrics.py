@@ -1,7 +1,8 @@
 """`GET /bench/metrics`: what Prometheus reads.
 
 All of it is read when it is asked for, from the ledger and from what this process knows of the models: each worker says
-the same, and counters go on where they were after a restart. Labels are names of the configuration alone.
+the same, and counters go on where they were after a restart. Labels are names of models and collections that are, or
+were, configured.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from bench_proxy.bench import Bench
 from bench_proxy.records import Sums
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SEATS = "Seats by how they ended. A late one that answers after all is counted as both."
 OTHER = "other"
 """Every model that no file names: a guest can have any name where LiteLLM has a wildcard."""
 
@@ -30,7 +32,11 @@ async def metrics(bench: Bench, lane: Callable[[str], dict[str, str]]) -> bytes:
 
 
 def _seats(totals: Sequence[tuple[str, Sums]], known: Collection[str]) -> Iterator[Metric]:
-    seats = CounterMetricFamily("bench_seats", "Seats by how they ended.", labels=("collection", "alias", "outcome"))
+    seats = CounterMetricFamily(
+        "bench_seats",
+        SEATS,
+        labels=("collection", "alias", "outcome"),
+    )
     verdicts = GaugeMetricFamily("bench_verdicts", "Verdicts that stand.", labels=("collection", "alias", "verdict"))
     owed = GaugeMetricFamily("bench_owed", "Answers that nobody judged.", labels=("collection", "alias"))
     for (collection, alias), sums in _by_known_name(totals, known).items():

@@ -80,6 +80,11 @@ class GivenCalls(Given):
     calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
+PATHS = (
+    "verdict", "pending", "record", "panels", "collections", "models", "metrics", "health/live", "health/ready",
+    "openapi.json",
+)  # fmt: skip
+
 Lane = Callable[[str], dict[str, str]]
 """Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
 
@@ -273,13 +278,16 @@ async def _validation_error(request: Request, error: Any) -> JSONResponse:
         return await _bench_error(request, InvalidRequest("the body is not JSON; send one JSON object"))
     place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path", VERDICT, PICK})
     place = place[:200]
-    message = f'"{place}": {first["msg"]}' if place else f"the body: {first['msg']}; send one JSON object"
+    said = {"extra_forbidden": "unknown key", "missing": "is required"}.get(first["type"], first["msg"])
+    message = f'"{place}": {said}' if place else f"the body: {first['msg']}; send one JSON object"
     return await _bench_error(request, InvalidRequest(message, param=place or None))
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
     if error.status_code == 404:
-        routes = "verdict, pending, record, panels, collections, models, health/live, health/ready"
+        routes = (
+            "verdict, pending, record, panels, collections, models, metrics, health/live, health/ready, openapi.json"
+        )
         return await _bench_error(request, NotFound(f"no such route; under /bench there are: {routes}"))
     refused = BenchError(str(error.detail))
     refused.status, refused.type = error.status_code, "invalid_request_error"

@@ -50,6 +50,9 @@ LISTED_CHARACTERS = 200
 HEALTHY_WITHIN = 3.0
 """Seconds that a probe waits for the database."""
 
+MOST_UNWRITTEN = 1000
+"""Panels whose rows wait for the ledger to work again; above it the oldest is given up."""
+
 PROBE: Subject = ("", "")
 """The row that is written to find out whether one can be."""
 
@@ -128,25 +131,37 @@ class SqlLedger:
     ) -> None:
         row = self._seat_row(seating, owner, answer, place, late=late)
         write = self._write_late if late or answer.status == "late" else self._write_answer
-        await self._durable(lambda connection: write(connection, row), urgent=urgent)
+        await self._durable_of(seating.panel, lambda connection: write(connection, row), urgent=urgent)
 
     def _opened(self, row: Mapping[str, Any], done: asyncio.Future[Any]) -> None:
-        """A row that could not be written is written when its panel is closed: the ledger may work again by then."""
+        """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
         if not done.cancelled() and (error := done.exception()) is not None:
             log.warning("panel %s is not on the record yet: %s", row["id"], error)
             self._unwritten[row["id"]] = row
+            if len(self._unwritten) > MOST_UNWRITTEN:
+                del self._unwritten[next(iter(self._unwritten))]
+
+    async def _durable_of(self, panel: str, write: Callable[[Connection], T], *, urgent: bool) -> T:
+        """A write about a panel, behind the panel's own row where that was lost."""
+        row = self._unwritten.get(panel)
+
+        def both(connection: Connection) -> T:
+            if row is not None:
+                connection.execute(self._add_panel, row)
+            return write(connection)
+
+        written = await self._durable(both, urgent=urgent)
+        if row is not None:
+            self._unwritten.pop(panel, None)
+        return written
 
     async def closed(self, report: Report) -> None:
         panel = report.seating.panel
         values = {"partial": report.partial, "seconds": report.seconds, "note": report.note}
-        unwritten = self._unwritten.pop(panel, None)
-
-        def write(connection: Connection) -> None:
-            if unwritten is not None:
-                connection.execute(self._add_panel, unwritten)
-            connection.execute(panels.update().where(panels.c.id == panel).values(values))
-
-        await self._durable(write, urgent=False)
+        if (row := self._unwritten.get(panel)) is not None:  # as whoever writes it then has to write it
+            self._unwritten[panel] = {**row, **values}
+        update = panels.update().where(panels.c.id == panel).values(values)
+        await self._durable_of(panel, lambda connection: connection.execute(update), urgent=False)
 
     async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         return await self._durable(lambda connection: self._write_verdict(connection, verdict, owner))

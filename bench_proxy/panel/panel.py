@@ -301,7 +301,8 @@ def check_answered(report: Report, brief: Brief, data: Mapping[str, Any]) -> Non
         )
     if brief.partial == "refuse" and report.partial:
         skipped = "".join(f"; {s.alias} skipped: {s.why}" for s in report.seating.skipped)
-        raise PanelFailed(f"the panel is partial, which was refused: {named}{skipped}", status=502, data=data)
+        words = f"the panel is partial, which was refused: {named}{skipped}"
+        raise PanelFailed(words, status=502, code="partial_panel", data=data)
 
 
 def _status_of_failure(report: Report) -> tuple[int, int | None]:

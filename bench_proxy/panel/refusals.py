@@ -10,7 +10,10 @@ USE_ROUTE = (
     "A panel asks several models side by side and runs no tools; send this request to one model by its own name."
     " The model suffix :route, which picks one, is not answered by this version."
 )
-INLINE_IMAGE = re.compile(r"^data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
+INLINE_IMAGE = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
+BASE64 = re.compile(r"[A-Za-z0-9+/]{2,}[A-Za-z0-9+/=\r\n]*")
+LOOKED_AT = 1000
+"""Characters of an image that are looked at from either end: all of a large one would take long."""
 
 
 def refuse(request: ChatRequest, reply: ReplyMode = "all") -> None:
@@ -44,5 +47,13 @@ def _refuse_part(part: Json) -> None:
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str):
         raise InvalidRequest("an image needs a url: http(s), or base64 as data:image/…", param="messages")
-    if not (url.lower().startswith(("https://", "http://")) or INLINE_IMAGE.match(url)):
+    if not (url.lower().startswith(("https://", "http://")) or _is_inline(url)):
         raise InvalidRequest(f'an image must be http(s) or base64 "data:image/…", not "{url[:20]}…"', param="messages")
+
+
+def _is_inline(url: str) -> bool:
+    head = INLINE_IMAGE.match(url)
+    if head is None:
+        return False
+    data = url[head.end() :]
+    return bool(BASE64.fullmatch(data[:LOOKED_AT]) and re.fullmatch(r"[A-Za-z0-9+/=\r\n]+", data[-LOOKED_AT:]))

@@ -89,7 +89,10 @@ def plan(
     _check_guests(brief.guests, catalog, allowed)
     # Guests were asked for by name: the room is what they are held to, not how many explorers were wanted.
     room = min(config.limits.max_explorers, free)
+    sitting = {seat.alias for seat in table.seats}
     for alias in brief.guests:
+        if alias in sitting:  # as a member: it is on the panel, as was asked for
+            continue
         if len(table.seats) - members >= room:
             table.skip("guest", alias, f"no seat left: this panel has room for {room}")
         else:
@@ -198,7 +201,9 @@ class _Table:
 
 def _check_guests(guests: Iterable[str], catalog: Catalog, allowed: Collection[str]) -> None:
     for alias in guests:
-        if alias not in allowed or alias.startswith(MODEL_PREFIX):
+        if alias.lower().startswith(MODEL_PREFIX):
+            raise InvalidRequest(f'"{alias[:LONGEST_ECHO]}" in "with" is a collection: name models', param="bench.with")
+        if alias not in allowed:
             raise InvalidRequest(
                 f'"{alias[:LONGEST_ECHO]}" in "with" is not a model that this key can call'
                 f"{closest(alias[:LONGEST_ECHO], allowed) or '.'} "

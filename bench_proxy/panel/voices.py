@@ -175,8 +175,13 @@ def finishes(report: Report) -> list[str]:
     return ["stop" if report.merged is None else _finish(report.merger or report.ok[0])]
 
 
+CALLS = frozenset({"tool_calls", "function_call"})
+"""How a model ends that made a call up: nobody waits for its result."""
+
+
 def _finish(answer: Answer) -> str:
-    return answer.finish_reason if answer.status == "ok" and answer.finish_reason else "stop"
+    reason = answer.finish_reason
+    return reason if answer.status == "ok" and reason and reason not in CALLS else "stop"
 
 
 def voice(brief: Brief, stream: StreamMode, verdict_url: str) -> Voice:

@@ -60,7 +60,8 @@ def test_a_good_configuration_is_shown_with_what_each_collection_is() -> None:
     collections = bench(
         core={"members": ["gpt", "claude"]}, agents={"members": ["gpt"], "reply": "route", "explorers": 0}
     )
-    write("litellm_config.yaml", {"model_list": MODELS, "bench": collections})
+    called = {"litellm_settings": {"callbacks": ["bench_proxy.gateway"]}}
+    write("litellm_config.yaml", {"model_list": MODELS, "bench": collections, **called})
     result = check()
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
@@ -70,12 +71,33 @@ def test_a_good_configuration_is_shown_with_what_each_collection_is() -> None:
     ]
 
 
+@pytest.mark.parametrize("settings", [None, {}, {"callbacks": ["bench_proxy.gatway"]}, {"callbacks": "other"}])
+def test_a_file_that_litellm_itself_will_not_load_the_block_of_is_noted(settings: object) -> None:
+    block = bench(core={"members": ["gpt"]})
+    write("litellm_config.yaml", {"model_list": MODELS, "bench": block, "litellm_settings": settings})
+    result = check()
+    assert result.exit_code == 0
+    assert "does not name bench_proxy.gateway" in result.stderr
+
+
+def test_lists_and_mappings_are_called_so() -> None:
+    write("litellm_config.yaml", {"model_list": MODELS, "bench": bench(core={"members": "gpt"}, pair=["gpt"])})
+    told = check().stderr
+    assert "bench.collections.core.members: should be a list, as in [one, another], not text" in told
+    assert "bench.collections.pair: should be a mapping" in told
+
+
+def test_a_model_that_is_near_no_other_is_told_which_there_are() -> None:
+    write("litellm_config.yaml", {"model_list": MODELS, "bench": bench(core={"members": ["openai/gpt-4o"]})})
+    assert "its model_names are: claude, gpt" in check().stderr
+
+
 @pytest.mark.parametrize(
     ("document", "told"),
     [
         ({"model_list": MODELS}, "bench: there is no such block"),
         ({"model_list": MODELS, "bnech": bench(core={"members": ["gpt"]})}, 'no such block; did you mean "bnech"?'),
-        ({"litellm_settings": {"bench": bench(core={"members": ["gpt"]})}}, "bench: there is no such block"),
+        ({"litellm_settings": {"bench": bench(core={"members": ["gpt"]})}}, "litellm_settings.bench: move it"),
         (bench(core={"members": ["gpt"]}), "is a bench block itself; give LiteLLM's file"),
         ({"model_list": MODELS, "bench": {}}, "collections: there is none"),
     ],

@@ -29,11 +29,14 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return own | {"HOME": str(home), "PYTHONPATH": str(ROOT), "NO_PROXY": "*", "PYTHONUNBUFFERED": "1"} | more
 
 
-def run(folder: Path, *arguments: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, timeout: float = 60, typed: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bench_proxy", *arguments],
         cwd=folder,
         env=environment(folder, **env),
+        input=typed,
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -142,6 +145,16 @@ def test_a_verdict_is_recorded_and_the_same_again_is_not(
     assert "already" in again
     seat = http.get(f"/bench/panels/{call.partition('.')[0]}").json()["seats"][0]
     assert (seat["verdict"]["useful"], seat["verdict"]["note"]) == (False, "beside the point")
+
+
+def test_a_question_may_come_from_standard_input(tmp_path: Path, here: dict[str, str], models: Upstream) -> None:
+    succeeded(run(tmp_path, "ask", "echoes", "-", typed="a diff\nof two lines", **here))
+    assert "a diff\nof two lines" in models.calls("echo-a")[-1].body["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(("question", "typed"), [("", ""), ("-", "\n")])
+def test_nobody_is_asked_nothing(tmp_path: Path, here: dict[str, str], question: str, typed: str) -> None:
+    assert "no question" in failed(run(tmp_path, "ask", "echoes", question, typed=typed, **here))
 
 
 # serve and demo.

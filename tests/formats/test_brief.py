@@ -6,7 +6,7 @@ import pytest
 
 from bench_proxy.config import REPLY_MODES, Config
 from bench_proxy.errors import BenchError, InvalidRequest, UnknownModel
-from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
+from bench_proxy.formats.brief import READ, Options, collection_of, is_bench_model, is_complete, read_brief
 from bench_proxy.formats.request import Brief
 
 Json = dict[str, Any]
@@ -288,6 +288,28 @@ def test_the_options_of_headers_are_read() -> None:
     assert (asked.deadline, asked.conversation) == (2.5, "mine")
 
 
+def test_every_option_has_a_header() -> None:
+    asked = brief(
+        headers={
+            "X-Bench-Blind": "true",
+            "x-bench-explorers": "1",
+            "x-bench-quorum": "2",
+            "x-bench-stream": "live",
+            "x-bench-partial": "refuse",
+            "x-benchmark": "nothing of ours",
+        }
+    )
+    assert (asked.blind, asked.explorers, asked.quorum) == (True, 1, 2)
+    assert (asked.stream_mode, asked.partial) == ("live", "refuse")
+    assert {field.alias or name for name, field in Options.model_fields.items()} == set(READ)
+
+
+def test_a_header_that_is_no_option_is_refused_like_an_unknown_key() -> None:
+    error = refused(headers={"x-bench-blnd": "true"})
+    assert error.status == 400
+    assert 'did you mean "blind"' in error.message
+
+
 def test_the_body_wins_over_the_headers() -> None:
     options = {"reply": "choices", "with": ["c"], "shape": "code", "deadline": 9, "conversation": "other"}
     asked = brief(headers=HEADERS, bench=options)
@@ -309,6 +331,12 @@ def test_empty_headers_say_nothing() -> None:
         ("x-bench-deadline", "0", "bench.deadline"),
         ("x-bench-deadline", "nan", "bench.deadline"),
         ("x-bench-conversation", "x" * 513, "bench.conversation"),
+        ("x-bench-quorum", "0", "bench.quorum"),
+        ("x-bench-quorum", "two", "bench.quorum"),
+        ("x-bench-explorers", "-1", "bench.explorers"),
+        ("x-bench-blind", "perhaps", "bench.blind"),
+        ("x-bench-stream", "fast", "bench.stream"),
+        ("x-bench-partial", "maybe", "bench.partial"),
     ],
 )
 def test_a_header_that_cannot_be_honoured_is_refused_as_the_option_is(name: str, value: str, path: str) -> None:

@@ -20,7 +20,7 @@ from bench_proxy.host.lanes import PROVEN
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
-from bench_proxy.host.upstream import RouterLane
+from bench_proxy.host.upstream import RouterLane, model_settings
 from bench_proxy.upstream import Call, Reply, Text, Upstream
 from tests.upstream import Upstream as Scripted
 
@@ -194,6 +194,91 @@ async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
     assert "".join(event.text for event in of_lean) == "Hello"
 
 
+@pytest.mark.parametrize(
+    ("params", "taken"),
+    [
+        ({"model": "openai/gpt-4o", "api_base": "https://api.openai.com/v1"}, False),
+        ({"model": "openai/gpt-4o"}, False),
+        ({"model": "azure/mine", "api_base": "https://x.example"}, False),
+        ({"model": "openai/mine", "api_base": "http://127.0.0.1:8000/v1"}, True),
+        ({"model": "hosted_vllm/mine", "api_base": "http://127.0.0.1:8000/v1"}, True),
+    ],
+)
+def test_openai_is_not_sent_what_it_refuses(
+    params: dict[str, Any], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    kept = model_settings({"top_k": 7, "temperature": 0}, lambda: [{"litellm_params": params}])
+    assert kept == ({"top_k": 7, "temperature": 0} if taken else {"temperature": 0})
+
+
+class Unclosed:
+    """Says all of its stream, and then hangs, or drops the connection without the last chunk of HTTP."""
+
+    def __init__(self, *events: str, drops: bool) -> None:
+        self._events = events
+        self._drops = drops
+        self._left = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in self._events:
+            await response.write(f"data: {event}\n\n".encode())
+        if self._drops:
+            assert request.transport is not None
+            request.transport.close()
+        else:
+            await self._left.wait()
+        return response
+
+    def release(self) -> None:
+        self._left.set()
+
+
+@pytest.mark.parametrize(
+    ("provider", "done", "drops"),
+    [
+        # hosted_vllm's answer is waited for in vain by LiteLLM's router when its connection stays open.
+        ("openai", True, False),
+        *((provider, done, True) for provider in ("openai", "hosted_vllm") for done in (True, False)),
+    ],
+)
+async def test_both_lanes_agree_on_the_end_of_a_stream_whose_connection_does_not_end(
+    provider: str, done: bool, drops: bool
+) -> None:
+    server = Unclosed(delta("Hello"), END, *(["[DONE]"] if done else []), drops=drops)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    params = {
+        "model": f"{provider}/m",
+        "api_base": f"http://127.0.0.1:{runner.addresses[0][1]}/v1",
+        "api_key": "n",
+    }
+    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
+    by_router = RouterLane(lambda: router)
+    lean = LeanLane(lambda: router, by_router, Reporting(), dict)
+    call = Call("it", ChatRequest([{"role": "user", "content": "Hi"}], {}), 60)
+    outcomes = []
+    try:
+        for lane in (by_router, lean):
+            try:
+                events = await heard(lane, call, stream=True)
+                outcomes.append("".join(event.text for event in events))
+            except UpstreamError as error:
+                outcomes.append(error.kind)
+    finally:
+        await lean.close()
+        server.release()
+        await runner.cleanup()
+    assert outcomes[0] == outcomes[1]
+    assert not done or outcomes[0] == "Hello"
+
+
 @dataclass
 class Odd:
     """A server that answers every call with these bytes and headers."""
@@ -207,8 +292,8 @@ class Odd:
         return web.Response(status=self.status, body=self.body, headers={"Content-Type": self.kind, **self.headers})
 
 
-async def told(odd: Odd, *, stream: bool) -> list[Text | Reply]:
-    """What the lean lane says of this server."""
+async def told(odd: Odd, *, stream: bool, forced: str = "auto") -> list[Text | Reply]:
+    """What the lean lane says of this server, or with `forced` the router's."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", odd.answer)
     runner = web.AppRunner(app)
@@ -217,7 +302,7 @@ async def told(odd: Odd, *, stream: bool) -> list[Text | Reply]:
     base = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     params = {"model": "openai/m", "api_base": base, "api_key": "n"}
     router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
-    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
+    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), lambda: {"it": forced})
     try:
         return await heard(lean, Call("it", ChatRequest([{"role": "user", "content": "Hi"}], {}), 20), stream=stream)
     finally:
@@ -247,6 +332,48 @@ async def test_a_stream_with_broken_characters_is_read_on(pieces: tuple[str, ...
     assert "".join(event.text for event in await told(odd, stream=True)) == text
 
 
+def whole(message: dict[str, Any]) -> Odd:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}
+    return Odd(json.dumps({"id": "x", "object": "chat.completion", "created": 1, "choices": [choice]}).encode())
+
+
+async def by_both(odd: Odd, *, stream: bool) -> tuple[str, bool]:
+    """What both lanes read, which has to be the same, and whether they saw that the model thought aloud."""
+    read = [await told(odd, stream=stream, forced=forced) for forced in ("router", "auto")]
+    said = ["".join(event.text for event in events) for events in read]
+    thought = [events[-1].reasoned for events in read if isinstance(events[-1], Reply)]
+    assert said[0] == said[1]
+    assert thought[0] == thought[1]
+    return said[0], thought[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "thought"),
+    [
+        ({"content": None, "refusal": "I cannot."}, "I cannot.", False),
+        ({"content": "<think>Hm.</think>Yes."}, "Yes.", True),
+        ({"content": "Say <think> aloud."}, "Say <think> aloud.", False),
+    ],
+)
+async def test_both_lanes_read_refusals_and_thoughts_alike(message: dict[str, Any], text: str, thought: bool) -> None:
+    assert await by_both(whole(message), stream=False) == (text, thought)
+
+
+async def test_a_refusal_that_is_streamed_is_text() -> None:
+    pieces = [
+        json.dumps({"choices": [{"index": 0, "delta": {"refusal": text}, "finish_reason": None}]})
+        for text in ("I ", "cannot.")
+    ]
+    read = await told(Odd(sse(*pieces, END), "text/event-stream"), stream=True)
+    assert "".join(event.text for event in read) == "I cannot."
+
+
+async def test_of_several_choices_that_nobody_asked_for_the_first_is_read() -> None:
+    other = json.dumps({"choices": [{"index": 1, "delta": {"content": "SECOND"}, "finish_reason": None}]})
+    read = await told(Odd(sse(delta("Hello"), other, END), "text/event-stream"), stream=True)
+    assert "".join(event.text for event in read) == "Hello"
+
+
 async def test_a_whole_answer_with_half_a_character_is_read() -> None:
     (reply,) = await told(Odd(json.dumps(OPENAI_WHOLE).replace("Hello", "a\\ud83d b").encode()), stream=False)
     assert reply.text == "a\ud83d b"
@@ -255,11 +382,30 @@ async def test_a_whole_answer_with_half_a_character_is_read() -> None:
 NO_ANSWERS = ["[1]", "null", "5", "{}", '{"choices": []}', '{"choices": [null]}', '{"choices": 5}', "<<<", ""]
 
 
+@pytest.fixture(params=[False, True], ids=["nobody listens", "a callback listens"])
+def listening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(litellm, "_async_success_callback", [CustomLogger()])
+
+
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("body", NO_ANSWERS)
 async def test_what_is_no_completion_is_a_bad_response(body: str) -> None:
     with pytest.raises(UpstreamError) as raised:
         await told(Odd(body.encode()), stream=False)
     assert (raised.value.kind, raised.value.status) == ("bad_response", 502)
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize(
+    ("message", "usage"),
+    [({"content": 5}, {}), ({"content": ["Hi"]}, {}), ({"content": "Hi"}, {"prompt_tokens": 1.5}), ({}, {})],
+)
+async def test_an_odd_answer_is_the_same_whoever_listens(message: dict[str, Any], usage: dict[str, Any]) -> None:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}
+    (reply,) = await told(Odd(json.dumps({"choices": [choice], "usage": usage}).encode()), stream=False)
+    said = message.get("content")
+    assert reply.text == (said if isinstance(said, str) else "")
 
 
 @pytest.mark.parametrize(

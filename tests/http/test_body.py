@@ -275,3 +275,15 @@ def test_a_broken_body_is_read_up_to_a_number_of_tokens() -> None:
     inner = b"[]," * MOST_TOKENS
     assert top_level_model(b'{"model":"bench/core","x":[' + inner) == "bench/core"
     assert top_level_model(b'{"x":[' + inner + b'0],"model":"bench/core"') is None
+
+
+@pytest.mark.parametrize("item", [b"1,", b'"",', b'"a":1,'])
+def test_a_body_of_millions_of_items_is_known_without_reading_it(item: bytes) -> None:
+    incoming = Incoming([{"type": "http.request", "body": b"[" + item * 2_100_000}], whole=True)
+    assert incoming.sprawls
+    assert not Incoming([{"type": "http.request", "body": b"[" + item * 1_000_000}], whole=True).sprawls
+
+
+def test_a_small_body_with_much_in_it_is_large() -> None:
+    assert Incoming([{"type": "http.request", "body": b'"x",' * 6000}], whole=True).large
+    assert not Incoming([{"type": "http.request", "body": b'"x",' * 4000}], whole=True).large

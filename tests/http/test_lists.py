@@ -47,6 +47,13 @@ def test_one_model_in_anthropics_shape(anyone: httpx.Client) -> None:
     assert (found["type"], found["id"], found["display_name"]) == ("model", "bench/pair", "bench/pair")
 
 
+@pytest.mark.parametrize("name", ["bench/pair:all", "bench/pair:latest", "bench/merged:merged"])
+def test_a_name_that_can_be_asked_can_be_looked_up(http: httpx.Client, name: str) -> None:
+    found = http.get(f"/v1/models/{name}")
+    assert found.status_code == 200
+    assert found.json()["id"] == name.partition(":")[0]
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1beta/models"])
 def test_googles_list_is_googles_on_every_path(anyone: httpx.Client, path: str) -> None:
     listed = read(anyone, path, GOOGLE)
@@ -83,6 +90,17 @@ def test_googles_list_is_for_those_who_have_a_key(anyone: httpx.Client, headers:
         response = anyone.get("/v1beta/models", headers=headers)
     assert response.status_code == 401
     assert "bench/pair" not in response.text
+
+
+def test_googles_list_takes_the_key_of_the_address(anyone: httpx.Client) -> None:
+    assert "models/bench/pair" in {e["name"] for e in read(anyone, f"/v1beta/models?key={MASTER_KEY}", {})["models"]}
+
+
+def test_anthropics_list_is_refused_in_anthropics_shape(anyone: httpx.Client) -> None:
+    with anyone:
+        response = anyone.get("/v1/models", headers={**ANTHROPIC, "x-api-key": "sk-wrong"})
+    assert response.status_code == 401
+    assert response.json()["error"]["type"] == "authentication_error"
 
 
 def test_the_vendors_own_libraries_read_their_lists(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

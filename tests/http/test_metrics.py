@@ -1,10 +1,12 @@
 """What Prometheus reads: the same of every worker, with labels that no caller chooses."""
 
 import httpx
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench_proxy.http.metrics import metrics
+from bench_proxy.records import Sums
 from tests.asking import panel, refusal
+from tests.doubles import Models, Remembered, Table
 from tests.proxy import MASTER_KEY, Proxy
 from tests.served import ALICE
 from tests.upstream import Upstream
@@ -58,9 +60,15 @@ def test_metrics_are_for_those_who_may_see_all(workers: Proxy) -> None:
         assert anyone.get("/bench/metrics", headers={"Authorization": f"Bearer {MASTER_KEY}"}).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["a-guest-of-any-name", "another"])
-def test_a_name_of_a_callers_own_is_no_label(name: str) -> None:
-    from bench_proxy.http.metrics import OTHER, _by_known_name
-    from bench_proxy.records import Sums
+async def test_a_name_of_a_callers_own_is_no_label() -> None:
+    """A wildcard of LiteLLM's serves a guest of any name."""
 
-    assert set(_by_known_name([("core", Sums(name, ""))], {"gpt"})) == {("core", OTHER)}
+    class Kept(Remembered):
+        async def totals(self) -> list[tuple[str, Sums]]:
+            return [("core", Sums(name, "", answered=n)) for n, name in enumerate(("gpt", "whatever", "else"), 1)]
+
+    table = Table(Models(), members=["gpt"], ledger=Kept())
+    written = (await metrics(table.bench, lambda _: {})).decode()
+    assert 'alias="gpt",collection="core",outcome="answered"} 1.0' in written
+    assert 'alias="other",collection="core",outcome="answered"} 5.0' in written
+    assert "whatever" not in written

@@ -180,6 +180,19 @@ async def test_a_panel_whose_row_was_lost_is_on_the_record_when_it_is_closed(
     assert (panel["asked"], panel["over"], panel["partial"]) == ("Why?", True, False)
 
 
+async def test_a_panel_whose_row_was_lost_is_on_the_record_with_a_late_answer(ledger: SqlLedger) -> None:
+    of = seating("gpt")
+    await change(ledger, sa.schema.DropTable(panels))
+    await open_panel(ledger, of)
+    for lost in (put(ledger, of, answer(of, 0, "late")), ledger.closed(report(of, answer(of, 0, "late")))):
+        with pytest.raises(LedgerUnavailable):
+            await lost
+    await change(ledger, sa.schema.CreateTable(panels))
+    await put(ledger, of, answer(of), late=True)
+    panel = await shown(ledger, of)
+    assert (panel["over"], panel["partial"], panel["seats"][0]["status"]) == (True, True, "ok")
+
+
 # Panels and seats
 
 

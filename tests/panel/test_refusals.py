@@ -112,6 +112,11 @@ def test_an_image_that_is_not_by_http_or_inline_base64_is_refused(url: object) -
     assert "http(s)" in refused(user(image(url))).message
 
 
+@pytest.mark.parametrize("data", ["", "!!!!", "a b c", "data:image/png;base64,AAAA", "AAAA;base64,AAAA", PIXEL + "é"])
+def test_an_image_whose_base64_is_none_is_refused(data: str) -> None:
+    assert "base64" in refused(user(image(f"data:image/png;base64,{data}"))).message
+
+
 def test_an_image_without_a_place_is_refused() -> None:
     refused(user({"type": "image_url"}))
 
