@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from bench_proxy.errors import BenchError, InvalidRequest
@@ -49,6 +49,15 @@ class Fields(BaseModel):
     """Takes both spellings, and tells what is wrong in the one that was sent."""
 
     model_config = ConfigDict(strict=True, alias_generator=to_camel, validate_by_alias=True, validate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_two_spellings(cls, sent: Any) -> Any:
+        """The one that says something counts."""
+        if not isinstance(sent, dict):
+            return sent
+        said = {to_camel(name) for name, value in sent.items() if value is not None}
+        return {name: value for name, value in sent.items() if value is not None or to_camel(name) not in said}
 
 
 class Blob(Fields):

@@ -325,7 +325,7 @@ def test_an_unknown_collection_is_not_found(sdk: openai.OpenAI, models: Upstream
     [
         ({"tools": [{"type": "function", "name": "read", "parameters": {}, "strict": False}]}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "tools"),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "messages"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, None),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}]}]}, None),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}]}, None),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "ftp://x"}]}]}, "messages"),

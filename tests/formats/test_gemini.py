@@ -924,3 +924,17 @@ def test_googles_sdk_raises_its_own_error_for_ours() -> None:
     with pytest.raises(errors.ServerError) as raised:
         errors.APIError.raise_error(said["error"]["code"], said, None)
     assert (raised.value.code, raised.value.status) == (502, "UNAVAILABLE")
+
+
+def test_a_spelling_that_is_null_does_not_hide_the_other() -> None:
+    request, _ = WHOLE.read(
+        {
+            "contents": "x",
+            "systemInstruction": None,
+            "system_instruction": "KEEP",
+            "generationConfig": None,
+            "generation_config": {"temperature": 0.5, "topP": None, "top_p": 0.9},
+        }
+    )
+    assert request.messages[0] == {"role": "system", "content": "KEEP"}
+    assert request.settings == {"temperature": 0.5, "top_p": 0.9}
