@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from bench_proxy.facts import Learned, Subject, learned
 from bench_proxy.ledger.database import migrate, open_engines
 from bench_proxy.ledger.gathering import LATEST, Gathering
 from bench_proxy.ledger.schema import COUNTERS, facts, panels, picks, seats, sums, verdicts, wins
+from bench_proxy.ledger.showing import cursor_of, hidden, integer, loaded, mark_of, panel_json, place_of
 from bench_proxy.ledger.writer import Writer
 from bench_proxy.marks import Mark, Marks, Pick, judged, picked, tally
 from bench_proxy.panel.seats import Answer, Report, Seating
@@ -30,19 +30,6 @@ log = logging.getLogger("bench_proxy")
 T = TypeVar("T")
 
 COUNTED_AS = {"ok": "answered", "empty": "empty", "error": "failed", "late": "late"}
-SHOWN = (
-    "call",
-    "alias",
-    "status",
-    "late",
-    "seconds",
-    "first_token_seconds",
-    "prompt_tokens",
-    "completion_tokens",
-    "cost",
-    "finish_reason",
-)
-"""The columns of a seat that its JSON shows by their own names."""
 
 LISTED_CHARACTERS = 200
 """Of a request, in a list of panels."""
@@ -101,7 +88,7 @@ class SqlLedger:
             self._gathering.send(connection)
             mine = (sums.c.collection == "") & (sums.c.owner == "") & (sums.c.shape == shape)
             rows = connection.execute(sa.select(sums.c.alias, sums.c.last_seated_ms).where(mine))
-            chosen = list(choose({row.alias: _integer(row.last_seated_ms) for row in rows}))
+            chosen = list(choose({row.alias: integer(row.last_seated_ms) for row in rows}))
             now = _now_ms()
             for alias in chosen:
                 self._gathering.count(connection, "", "", alias, shape, {"last_seated_ms": now})
@@ -220,7 +207,7 @@ class SqlLedger:
         def read(connection: Connection) -> dict[str, dict[tuple[str, str], int]]:
             of_shape: dict[str, dict[tuple[str, str], int]] = {}
             for row in connection.execute(query):
-                of_shape.setdefault(row.shape, {})[row.winner, row.loser] = _integer(row.times)
+                of_shape.setdefault(row.shape, {})[row.winner, row.loser] = integer(row.times)
             return of_shape
 
         return await self._read(read)
@@ -233,11 +220,11 @@ class SqlLedger:
         if collection is not None:
             query = query.where(panels.c.collection == _text(collection))
         if cursor is not None:
-            query = query.where(sa.tuple_(panels.c.at_ms, panels.c.id) < sa.tuple_(*_at(cursor)))
+            query = query.where(sa.tuple_(panels.c.at_ms, panels.c.id) < sa.tuple_(*place_of(cursor)))
 
         def read(connection: Connection) -> Page:
             rows = connection.execute(query).mappings().all()
-            following = _cursor(rows[limit - 1]) if len(rows) > limit else None
+            following = cursor_of(rows[limit - 1]) if len(rows) > limit else None
             shown = rows[:limit]
             of_panel: dict[str, list[RowMapping]] = {row["id"]: [] for row in shown}
             # Without the answers, which a list does not show.
@@ -245,7 +232,7 @@ class SqlLedger:
             seated = sa.select(*columns).where(seats.c.panel.in_(of_panel)).order_by(seats.c.number)
             for seat in connection.execute(seated).mappings():
                 of_panel[seat["panel"]].append(seat)
-            return Page([_panel_json(row, of_panel[row["id"]], answers=False) for row in shown], following)
+            return Page([panel_json(row, of_panel[row["id"]], answers=False) for row in shown], following)
 
         return await self._read(read)
 
@@ -256,7 +243,7 @@ class SqlLedger:
             if row is None:
                 return None
             seated = sa.select(seats).where(seats.c.panel == panel).order_by(seats.c.number)
-            return _panel_json(row, connection.execute(seated).mappings().all(), answers=True)
+            return panel_json(row, connection.execute(seated).mappings().all(), answers=True)
 
         return await self._read(read)
 
@@ -362,7 +349,7 @@ class SqlLedger:
         self._gathering.send(connection)
         seat = _answered_seat(connection, verdict.call, owner, param="call")
         answers = _answers_beside(connection, seat)
-        before = {call: _mark(row) for call, row in answers.items()}
+        before = {call: mark_of(row) for call, row in answers.items()}
         after = judged(before, verdict)
         alias = _shown_alias(seat, after[verdict.call])
         if after == before:
@@ -390,7 +377,7 @@ class SqlLedger:
                     param="best",
                 )
         answers = _answers(connection, pick.panel, seats.c.kind != "merger")
-        before = {call: _mark(row) for call, row in answers.items()}
+        before = {call: mark_of(row) for call, row in answers.items()}
         after = picked(before, pick)
         over = [call for call, mark in after.items() if mark.preferred is False]
         if after != before:
@@ -431,7 +418,7 @@ class SqlLedger:
 
 def _counted(row: Mapping[str, Any]) -> dict[str, int]:
     """What a seat's end adds to its model's sums; a call that we stopped ourselves says nothing of the model."""
-    stopped = row["status"] == "error" and _loaded(row["error"], {}).get("type") == "cancelled"
+    stopped = row["status"] == "error" and loaded(row["error"], {}).get("type") == "cancelled"
     return {} if stopped else {COUNTED_AS[row["status"]]: 1}
 
 
@@ -505,11 +492,6 @@ def _answers(connection: Connection, panel: str, which: sa.ColumnElement[bool]) 
     return {row["call"]: row for row in rows}
 
 
-def _mark(seat: RowMapping) -> Mark:
-    real, false = (tuple(_loaded(seat[name], [])) for name in ("real", "false"))
-    return Mark(seat["alias"], seat["useful"], seat["preferred"], seat["note"], real, false, seat["judged_by"])
-
-
 def _columns(mark: Mark) -> dict[str, Any]:
     return {
         "useful": mark.useful,
@@ -522,71 +504,7 @@ def _columns(mark: Mark) -> dict[str, Any]:
 
 
 def _shown_alias(seat: RowMapping, mark: Mark) -> str:
-    return str(seat["mask"] if _hidden(seat) and mark.owed else seat["alias"])
-
-
-def _panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: bool) -> dict[str, Any]:
-    over = row["partial"] is not None
-    # Nothing is left to be judged without knowing whose it is.
-    open_book = over and not any(s["status"] == "late" or (s["status"] == "ok" and _hidden(s)) for s in of_panel)
-    best = [seat["call"] for seat in of_panel if seat["preferred"]]
-    return {
-        "panel": row["id"],
-        "at": _integer(row["at_ms"]) / 1000,
-        "collection": f"bench/{row['collection']}",
-        "reply": row["reply"],
-        "shape": row["shape"],
-        "shape_by": row["shape_by"],
-        "asked": row["asked"],
-        "over": over,
-        "partial": row["partial"],
-        "seconds": _finite(row["seconds"]),
-        "seats": [_seat_json(seat, answer=answers, hidden=_hidden(seat) and not open_book) for seat in of_panel],
-        "skipped": _loaded(row["skipped"], []),
-        **({"best": best[0]} if best else {}),
-        **({"note": row["note"]} if row["note"] else {}),
-    }
-
-
-def _hidden(seat: RowMapping) -> bool:
-    """A blind panel's seat keeps its letter until it was judged."""
-    return bool(seat["mask"]) and seat["judged_ms"] is None
-
-
-def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"seat": "blind" if hidden else seat["kind"]}
-    shown |= {n: value for n in SHOWN if (value := _finite(seat[n])) is not None}
-    if hidden:  # what it cost, and what its error says, would name it
-        shown["alias"] = seat["mask"]
-        shown.pop("cost", None)
-    if answer and seat["answer"]:
-        shown["answer"] = seat["answer"]
-    if seat["error"]:
-        error = _loaded(seat["error"], {})
-        shown["error"] = {**error, "message": error.get("type", "")} if hidden else error
-    shown["owed"] = seat["status"] == "ok" and _mark(seat).owed
-    if seat["judged_ms"] is not None:
-        shown["verdict"] = {
-            "useful": seat["useful"],
-            "note": seat["note"],
-            "real": _loaded(seat["real"], []),
-            "false": _loaded(seat["false"], []),
-            "by": seat["judged_by"],
-            "at": _integer(seat["judged_ms"]) / 1000,
-            **({"preferred": seat["preferred"]} if seat["preferred"] is not None else {}),
-        }
-    return shown
-
-
-def _cursor(row: RowMapping) -> str:
-    return f"{row['at_ms']}.{row['id']}"
-
-
-def _at(cursor: str) -> tuple[int, str]:
-    at_ms, _, panel = cursor.partition(".")
-    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) <= 15 and panel and "\0" not in panel):
-        raise InvalidRequest(f"{cursor[:64]!r} is not a cursor: take it from `next` of the page before", param="cursor")
-    return int(at_ms), panel
+    return str(seat["mask"] if hidden(seat) and mark.owed else seat["alias"])
 
 
 def _summed() -> list[sa.ColumnElement[Any]]:
@@ -596,7 +514,7 @@ def _summed() -> list[sa.ColumnElement[Any]]:
 
 
 def _integers(row: Mapping[str, Any] | RowMapping) -> dict[str, Any]:
-    return {name: _integer(value) if name not in {"alias", "shape"} else value for name, value in row.items()}
+    return {name: integer(value) if name not in {"alias", "shape"} else value for name, value in row.items()}
 
 
 def _total(column: sa.Column[int]) -> sa.Function[float]:
@@ -604,28 +522,9 @@ def _total(column: sa.Column[int]) -> sa.Function[float]:
     return sa.func.sum(sa.cast(column, sa.Float))
 
 
-def _loaded(text: Any, otherwise: Any) -> Any:
-    """JSON that we wrote, or whatever an operator made of it."""
-    try:
-        value = json.loads(text)
-    except (TypeError, ValueError):
-        return otherwise
-    return value if isinstance(value, type(otherwise)) else otherwise
-
-
 def _text(text: str) -> str:
     """PostgreSQL's text holds no NUL."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def _integer(value: Any) -> int:
-    """SQLite's columns hold anything: text, and infinities too."""
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinities, and SQLite's columns may."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _now_ms() -> int:

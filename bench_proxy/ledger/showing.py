@@ -1,0 +1,120 @@
+"""Rows of the ledger as callers see them, whatever an operator or another program has made of the rows."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.engine import RowMapping
+
+from bench_proxy.errors import InvalidRequest
+from bench_proxy.marks import Mark
+
+SHOWN = (
+    "call",
+    "alias",
+    "status",
+    "late",
+    "seconds",
+    "first_token_seconds",
+    "prompt_tokens",
+    "completion_tokens",
+    "cost",
+    "finish_reason",
+)
+"""The columns of a seat that its JSON shows by their own names."""
+
+
+def panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: bool) -> dict[str, Any]:
+    """A panel with its seats, in their order; their answers where they are wanted."""
+    over = row["partial"] is not None
+    # Nothing is left to be judged without knowing whose it is.
+    open_book = over and not any(s["status"] == "late" or (s["status"] == "ok" and hidden(s)) for s in of_panel)
+    best = [seat["call"] for seat in of_panel if seat["preferred"]]
+    return {
+        "panel": row["id"],
+        "at": integer(row["at_ms"]) / 1000,
+        "collection": f"bench/{row['collection']}",
+        "reply": row["reply"],
+        "shape": row["shape"],
+        "shape_by": row["shape_by"],
+        "asked": row["asked"],
+        "over": over,
+        "partial": row["partial"],
+        "seconds": _seconds(row["seconds"]),
+        "seats": [_seat_json(seat, answer=answers, hidden=hidden(seat) and not open_book) for seat in of_panel],
+        "skipped": loaded(row["skipped"], []),
+        **({"best": best[0]} if best else {}),
+        **({"note": row["note"]} if row["note"] else {}),
+    }
+
+
+def hidden(seat: RowMapping) -> bool:
+    """Whether nobody is to know whose it is. A blind panel's seat keeps its letter until it was judged."""
+    return bool(seat["mask"]) and seat["judged_ms"] is None
+
+
+def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"seat": "blind" if hidden else seat["kind"]}
+    values = {n: (_seconds if n.endswith("seconds") else _finite)(seat[n]) for n in SHOWN}
+    shown |= {name: value for name, value in values.items() if value is not None}
+    if hidden:  # what it cost, and what its error says, would name it
+        shown["alias"] = seat["mask"]
+        shown.pop("cost", None)
+    if answer and seat["answer"]:
+        shown["answer"] = seat["answer"]
+    if seat["error"]:
+        error = loaded(seat["error"], {})
+        shown["error"] = {**error, "message": error.get("type", "")} if hidden else error
+    shown["owed"] = seat["status"] == "ok" and mark_of(seat).owed
+    if seat["judged_ms"] is not None:
+        shown["verdict"] = {
+            "useful": seat["useful"],
+            "note": seat["note"],
+            "real": loaded(seat["real"], []),
+            "false": loaded(seat["false"], []),
+            "by": seat["judged_by"],
+            "at": integer(seat["judged_ms"]) / 1000,
+            **({"preferred": seat["preferred"]} if seat["preferred"] is not None else {}),
+        }
+    return shown
+
+
+def mark_of(seat: RowMapping) -> Mark:
+    real, false = (tuple(loaded(seat[name], [])) for name in ("real", "false"))
+    return Mark(seat["alias"], seat["useful"], seat["preferred"], seat["note"], real, false, seat["judged_by"])
+
+
+def cursor_of(row: RowMapping) -> str:
+    return f"{row['at_ms']}.{row['id']}"
+
+
+def place_of(cursor: str) -> tuple[int, str]:
+    at_ms, _, panel = cursor.partition(".")
+    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) <= 15 and panel and "\0" not in panel):
+        raise InvalidRequest(f"{cursor[:64]!r} is not a cursor: take it from `next` of the page before", param="cursor")
+    return int(at_ms), panel
+
+
+def loaded(text: Any, otherwise: Any) -> Any:
+    """JSON that we wrote, or whatever an operator made of it."""
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError):
+        return otherwise
+    return value if isinstance(value, type(otherwise)) else otherwise
+
+
+def integer(value: Any) -> int:
+    """SQLite's columns hold anything: text, and infinities too."""
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities, and SQLite's columns may."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _seconds(value: Any) -> Any:
+    """To the millisecond, as in the reply."""
+    return round(kept, 3) if isinstance(kept := _finite(value), float) else kept
