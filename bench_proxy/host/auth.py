@@ -11,12 +11,14 @@ from litellm.proxy._types import LitellmUserRoles, ProxyErrorTypes, ProxyExcepti
 from litellm.proxy.auth.auth_checks import can_key_call_resolved_model
 from litellm.proxy.auth.user_api_key_auth import is_no_auth_dev_mode, user_api_key_auth
 from litellm.proxy.common_utils.http_parsing_utils import safe_set_request_parsed_body
+from litellm.proxy.litellm_pre_call_utils import LiteLLMProxyRequestSetup
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from bench_proxy.bench import Caller
 from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, Denied
+from bench_proxy.host.billing import charge
 
 log = logging.getLogger("bench_proxy")
 
@@ -37,7 +39,8 @@ KEY_HEADERS = {
 
 
 async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Caller:
-    """Who is calling. `body` is what was asked, with `model` being the collection; None on routes of our own.
+    """Who is calling. `body` is what was asked, with `model` being the collection; None on routes of our own. What the
+    task that asks goes on to call is billed to this key.
 
     Raises Denied with LiteLLM's status and words.
     """
@@ -52,7 +55,18 @@ async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] |
         auth = await user_api_key_auth(request, **{k: request.headers.get(h) for k, h in KEY_HEADERS.items()})
     except Exception as error:
         raise denied(error) from error
+    if body is not None:
+        charge(_identity(auth))
     return _caller(auth)
+
+
+def _identity(auth: UserAPIKeyAuth) -> Mapping[str, Any]:
+    """What LiteLLM says of a key in the metadata of its calls, by which it bills them."""
+    said = LiteLLMProxyRequestSetup.add_user_api_key_auth_to_request_metadata(
+        data={"metadata": {}}, user_api_key_dict=auth, _metadata_variable_name="metadata"
+    )
+    metadata: Mapping[str, Any] = said["metadata"]
+    return metadata
 
 
 def caller_of(metadata: Mapping[str, Any]) -> Caller:

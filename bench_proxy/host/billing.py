@@ -1,4 +1,4 @@
-"""Who pays for a seat: the key that a collection was asked with, when LiteLLM itself took the call for one."""
+"""Who pays for a seat: the key that a collection was asked with."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -19,8 +19,8 @@ _payer: ContextVar[Mapping[str, Any]] = ContextVar("bench_payer", default={})  #
 def charge(metadata: Mapping[str, Any]) -> None:
     """Let the seats of this context be paid by the caller of the call that has this metadata.
 
-    LiteLLM has counted that call's tokens, which are the seats' together, against the key's rate limits. A call that
-    another one has caused (`internal_call_origin`) is billed, and not counted there once more.
+    A call that another one has caused (`internal_call_origin`) is billed, and not counted against the key's rate
+    limits: where LiteLLM took the panel for a call of its own, it has counted that one.
     """
     identity = {name: value for name, value in metadata.items() if name in IDENTITY and value is not None}
     if identity:

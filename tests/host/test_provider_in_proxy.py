@@ -248,6 +248,29 @@ def test_each_call_is_logged_once_and_to_the_key_that_asked(stream: bool, client
     assert "bench-collection:core" in logged["ok-a"]["tags"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("collection", ["core", "live"])
+def test_the_seats_of_a_panel_are_billed_to_the_key_that_asked(
+    collection: str, stream: bool, client: OpenAI, ledger: Path
+) -> None:
+    """Asked on our own route, too, of which LiteLLM's callbacks hear nothing else."""
+    list(client.chat.completions.create(model="ok-c", messages=MESSAGES, stream=True))
+    before = len(lines(ledger, 1))
+    asked_by = lines(ledger, 1)[-1]["key"]
+    answer: Any = client.chat.completions.create(model=f"bench/{collection}", messages=MESSAGES, stream=stream)
+    panel = ([c for c in answer if c.model_extra and "bench" in c.model_extra][-1] if stream else answer).bench["panel"]
+    logged = {line["model"]: line for line in lines(ledger, before + 2)[before:]}
+    assert {name: line["cost"] for name, line in logged.items()} == {"ok-a": 0.015, "ok-b": 0.015}
+    for number, name in enumerate(("ok-a", "ok-b"), 1):
+        assert logged[name]["key"] == asked_by
+        assert logged[name]["origin"] == "bench_proxy"
+        assert {
+            f"bench-panel:{panel}",
+            f"bench-call:{panel}.member{number}",
+            f"bench-collection:{collection}",
+        } <= set(logged[name]["tags"])
+
+
 def test_the_answers_are_on_the_record(client: OpenAI, proxy: Proxy) -> None:
     answer: Any = client.chat.completions.create(model="panel-core", messages=MESSAGES)
     with proxy.client() as http:
