@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,16 +164,30 @@ async def test_a_ledger_that_can_be_written_again_is_healthy_before_anyone_write
     assert await ledger.learned() == {}
 
 
+@asynccontextmanager
+async def without_panels(ledger: SqlLedger) -> AsyncIterator[None]:
+    await change(ledger, sa.schema.DropTable(panels))
+    try:
+        yield
+    finally:
+        await change(ledger, sa.schema.CreateTable(panels))
+
+
+async def lose(ledger: SqlLedger, of: Seating, asked: str = "") -> None:
+    """Open a panel whose row cannot be written, until that is known."""
+    await open_panel(ledger, of, asked=asked)
+    with suppress(LedgerUnavailable):  # shares the fate of what was put before it
+        await ledger._durable(lambda _: None)
+    await asyncio.sleep(0)
+
+
 async def test_a_panel_whose_row_was_lost_is_on_the_record_when_it_is_closed(
     ledger: SqlLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     of = seating("gpt")
-    await change(ledger, sa.schema.DropTable(panels))
-    await open_panel(ledger, of, asked="Why?")
-    with suppress(LedgerUnavailable):  # shares the fate of what was put before it
-        await ledger._durable(lambda _: None)
+    async with without_panels(ledger):
+        await lose(ledger, of, asked="Why?")
     assert of.panel in caplog.text
-    await change(ledger, sa.schema.CreateTable(panels))
     await put(ledger, of, answer(of))
     await ledger.closed(report(of, answer(of)))
     panel = await shown(ledger, of)
@@ -182,12 +196,13 @@ async def test_a_panel_whose_row_was_lost_is_on_the_record_when_it_is_closed(
 
 async def test_a_panel_whose_row_was_lost_is_on_the_record_with_a_late_answer(ledger: SqlLedger) -> None:
     of = seating("gpt")
-    await change(ledger, sa.schema.DropTable(panels))
-    await open_panel(ledger, of)
-    for lost in (put(ledger, of, answer(of, 0, "late")), ledger.closed(report(of, answer(of, 0, "late")))):
+    late = answer(of, 0, "late")
+    async with without_panels(ledger):
+        await lose(ledger, of)
         with pytest.raises(LedgerUnavailable):
-            await lost
-    await change(ledger, sa.schema.CreateTable(panels))
+            await put(ledger, of, late)
+        with pytest.raises(LedgerUnavailable):
+            await ledger.closed(report(of, late))
     await put(ledger, of, answer(of), late=True)
     panel = await shown(ledger, of)
     assert (panel["over"], panel["partial"], panel["seats"][0]["status"]) == (True, True, "ok")
