@@ -162,6 +162,8 @@ def _options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Options:
 
 
 HEADER = "x-bench-"
+SENT = frozenset({"panel", "collection", "seats"})
+"""What replies say in such headers: a gateway that sends them back asks for nothing."""
 
 
 def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for header in headers:
         name = header.lower().removeprefix(HEADER)
-        if name == header.lower() or not (value := headers[header]):
+        if name == header.lower() or name in SENT or not (value := headers[header]):
             continue
         if name not in READ:
             shown = header[:LONGEST_ECHO]

@@ -40,18 +40,42 @@ def schema_format(schema: Json) -> Json:
     return {"type": "json_schema", "json_schema": named}
 
 
-def is_closed(schema: object) -> bool:
-    """Whether a schema is one that OpenAI holds its models to: no object has optional properties, or others than it
-    lists. A schema that is not is still sent, for a model to follow as well as it can: changing it would be worse.
+KNOWN = frozenset(
+    {
+        "$defs", "$ref", "$schema", "additionalProperties", "anyOf", "const", "definitions", "description", "enum",
+        "items", "properties", "required", "title", "type",
+    }
+)  # fmt: skip
+"""Keywords that OpenAI takes in a schema which it holds its models to.
+https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+"""
+
+
+def is_closed(schema: Json) -> bool:
+    """Whether OpenAI would hold its models to this schema, and not refuse it: an object that has neither optional
+    properties nor others than it lists, through and through. Any other is still sent, for a model to follow as well as
+    it can: changing it would be worse.
     """
-    if isinstance(schema, list):
-        return all(is_closed(inner) for inner in schema)
-    if not isinstance(schema, dict):
-        return True
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if schema.get("type") == "object" and properties is None:
+    return schema.get("type") == "object" and _is_closed(schema)
+
+
+def _is_closed(schema: object) -> bool:
+    if not isinstance(schema, dict) or not KNOWN.issuperset(schema):
         return False
-    if isinstance(properties, dict) and isinstance(required, list):
-        closed = schema.get("additionalProperties") is False and all(name in required for name in properties)
-        return closed and all(is_closed(inner) for inner in properties.values())
-    return all(is_closed(inner) for inner in schema.values())
+    kinds = schema.get("type")
+    if "object" in (kinds if isinstance(kinds, list) else [kinds]) and not _lists_all(schema):
+        return False
+    named = [schema.get(name) or {} for name in ("properties", "$defs", "definitions")]
+    inner = [one for found in named if isinstance(found, dict) for one in found.values()]
+    inner += [schema["items"]] if "items" in schema else []
+    inner += options if isinstance(options := schema.get("anyOf"), list) else []
+    said = not {"type", "$ref", "anyOf", "enum", "const"}.isdisjoint(schema)
+    return said and all(_is_closed(one) for one in inner)
+
+
+def _lists_all(schema: Json) -> bool:
+    """Of an object: that it has the properties that it lists, all of them, and no others."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not (isinstance(properties, dict) and isinstance(required, list)):
+        return False
+    return schema.get("additionalProperties") is False and all(name in required for name in properties)

@@ -23,8 +23,9 @@ def charge(metadata: Mapping[str, Any]) -> None:
     limits: where LiteLLM took the panel for a call of its own, it has counted that one.
     """
     identity = {name: value for name, value in metadata.items() if name in IDENTITY and value is not None}
-    if identity:
-        _payer.set({**without_budget_reservation(identity), INTERNAL_CALL_ORIGIN_METADATA_KEY: "bench_proxy"})
+    origin = {INTERNAL_CALL_ORIGIN_METADATA_KEY: "bench_proxy"}
+    # Set also for a caller without a name: a request that was sent behind another one begins in that one's context.
+    _payer.set({**without_budget_reservation(identity), **origin} if identity else {})
 
 
 def payer() -> Mapping[str, Any]:

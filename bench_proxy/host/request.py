@@ -150,11 +150,17 @@ def _params_of(target: Target, settings: dict[str, Any], *, stream: bool) -> dic
     """The settings in the provider's words. Remembered: LiteLLM takes a fifth of a call's time to say the same again,
     and most calls to a deployment have the same few settings.
     """
-    key = orjson.dumps([stream, settings], option=orjson.OPT_SORT_KEYS)
+    # Not sorted: models write the fields of a schema in its order.
+    key = orjson.dumps([stream, settings])
     params = target.remembered.get(key)
     if params is None:
         params = get_optional_params(
-            model=target.model, custom_llm_provider=target.provider, stream=stream, drop_params=True, **settings
+            model=target.model,
+            custom_llm_provider=target.provider,
+            stream=stream,
+            drop_params=True,
+            # LiteLLM changes tools and schemas in place, which are the other seats' too.
+            **copy.deepcopy(settings),
         )
         if len(key) > LONGEST_REMEMBERED:
             return params  # type: ignore[no-any-return]

@@ -1,5 +1,6 @@
 """The router lane: a seat's call through LiteLLM's router, so that deployments, keys, logs and costs are LiteLLM's."""
 
+import copy
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -78,7 +79,8 @@ class RouterLane:
                     disable_fallbacks=True,
                     drop_params=True,
                     metadata={**payer(), "tags": list(call.tags)},
-                    **settings,
+                    # Changed in place as well, for some providers.
+                    **copy.deepcopy(settings),
                 )
         except Exception as error:
             raise translate(error) from error

@@ -124,6 +124,8 @@ class SqlLedger:
         """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
         if not done.cancelled() and (error := done.exception()) is not None:
             log.warning("panel %s is not on the record yet: %s", row["id"], error)
+            if not isinstance(error, LedgerUnavailable):  # it never will be, and must not take its seats with it
+                return
             self._unwritten[row["id"]] = row
             if len(self._unwritten) > MOST_UNWRITTEN:
                 del self._unwritten[next(iter(self._unwritten))]
@@ -523,8 +525,8 @@ def _total(column: sa.Column[int]) -> sa.Function[float]:
 
 
 def _text(text: str) -> str:
-    """PostgreSQL's text holds no NUL."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    """PostgreSQL's text holds no NUL, and no database half a character."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def _now_ms() -> int:

@@ -429,8 +429,8 @@ OPTIONAL = {**SCHEMA, "required": []}
 @pytest.mark.parametrize(
     ("schema", "strict"),
     [
-        ({}, True),
-        ({"type": "array", "items": SCHEMA}, True),
+        ({}, False),
+        ({"type": "array", "items": SCHEMA}, False),
         ({**SCHEMA, "properties": {"title": SCHEMA}}, True),
         ({**SCHEMA, "properties": {"title": {"anyOf": [SCHEMA, {"type": "null"}]}}}, True),
         (OPEN, False),

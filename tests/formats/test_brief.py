@@ -304,6 +304,11 @@ def test_every_option_has_a_header() -> None:
     assert {field.alias or name for name, field in Options.model_fields.items()} == set(READ)
 
 
+def test_a_reply_s_own_headers_ask_for_nothing() -> None:
+    said = {"x-bench-panel": "p1", "x-bench-collection": "bench/core", "x-bench-seats": "[]"}
+    assert brief(headers=said) == brief()
+
+
 def test_a_header_that_is_no_option_is_refused_like_an_unknown_key() -> None:
     error = refused(headers={"x-bench-blnd": "true"})
     assert error.status == 400

@@ -259,7 +259,7 @@ def test_the_most_thinking_is_the_highest_level_that_vendors_share(address: str,
     assert settings(address, **most)["reasoning_effort"] == "high"
 
 
-CLOSED = {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}
+CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from bench_proxy.host.lanes import PROVEN
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
+from bench_proxy.host.request import request_for, target_of
 from bench_proxy.host.upstream import RouterLane, model_settings
 from bench_proxy.upstream import Call, Reply, Text, Upstream
 from tests.upstream import Upstream as Scripted
@@ -277,6 +278,34 @@ async def test_both_lanes_agree_on_the_end_of_a_stream_whose_connection_does_not
         await runner.cleanup()
     assert outcomes[0] == outcomes[1]
     assert not done or outcomes[0] == "Hello"
+
+
+def settings_with(*names: str) -> dict[str, Any]:
+    """A tool whose schema has these properties in this order."""
+    schema = {"type": "object", "properties": {n: {"type": "string"} for n in names}, "additionalProperties": False}
+    return {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}]}
+
+
+def test_what_is_remembered_of_settings_is_nobody_else_s() -> None:
+    targets = {
+        provider: target_of(
+            Router(
+                model_list=[{"model_name": "m", "litellm_params": {"model": f"{provider}/m", "api_key": "n"}}]
+            ).get_model_list()[0]
+        )
+        for provider in ("openai", "xai")
+    }
+    settings = settings_with("a", "b")
+
+    def sent(provider: str, settings: dict[str, Any]) -> Any:
+        request = request_for(targets[provider], Call("m", ChatRequest(MESSAGES, settings), 20), stream=False)
+        return json.loads(request.body)["tools"]
+
+    first = sent("openai", settings)
+    sent("xai", settings)  # which has no `strict`, and LiteLLM takes it out where it finds it
+    assert sent("openai", settings) == sent("openai", settings_with("a", "b")) == first == settings["tools"]
+    other = sent("openai", settings_with("b", "a"))[0]["function"]["parameters"]["properties"]
+    assert [*other] == ["b", "a"]
 
 
 @dataclass
