@@ -834,3 +834,10 @@ async def test_a_late_answer_of_a_panel_that_was_never_opened_is_kept(ledger: Sq
     of = seating("gpt")
     await put(ledger, of, answer(of), late=True)
     assert await ledger.owed([of.seats[0].call], MINE) == [of.seats[0].call]
+
+
+async def test_half_a_character_in_what_was_asked_loses_no_panel(ledger: SqlLedger) -> None:
+    of = seating("gpt")
+    await open_panel(ledger, of, asked="a\ud83d b")
+    await put(ledger, of, answer(of))
+    assert (await shown(ledger, of))["asked"] == "a? b"
