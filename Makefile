@@ -6,7 +6,7 @@ PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check -qq install
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo run test check fix conformance bench bench-full lock clean
+.PHONY: help setup demo run test check fix conformance fuzz bench bench-full lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | while read -r make target text; do \
@@ -48,6 +48,11 @@ fix: $(VENV)/ready ## format, and repair what the linter can
 
 conformance: $(VENV)/ready ## who translates which request rightly, into docs/formats.md
 	$(PYTHON) -m conformance
+
+# make fuzz REQUESTS=100000
+REQUESTS := 20000
+fuzz: $(VENV)/ready ## hostile requests to a real proxy, 20,000 of them: minutes
+	$(PYTHON) -m fuzzing --requests $(REQUESTS)
 
 bench: $(VENV)/ready ## what bench-proxy costs, in minutes
 	$(PYTHON) -m benchmarks

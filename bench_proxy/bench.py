@@ -4,16 +4,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from bench_proxy.catalog import Catalog, Model
-from bench_proxy.config import MODEL_PREFIX, SERVED_MODES, Config
+from bench_proxy.config import MODEL_PREFIX, Config
 from bench_proxy.cooling import Cooling
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound, Overloaded
 from bench_proxy.facts import Facts, Learned, saw
+from bench_proxy.formats.relays import Native
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.ids import panel_id
+from bench_proxy.keys import Use
 from bench_proxy.marks import Pick
 from bench_proxy.panel.merging import candidates
 from bench_proxy.panel.panel import UNDECIDED, Keeping, Panel
@@ -22,13 +25,22 @@ from bench_proxy.panel.seating import Numbering, plan, stalest
 from bench_proxy.panel.seats import Answer, Report
 from bench_proxy.ratings import Wins
 from bench_proxy.records import Record, Sums, Verdict, rated
+from bench_proxy.route.routing import Routing
+from bench_proxy.route.shadows import ShadowKeeping
+from bench_proxy.route.turn import Turn
+from bench_proxy.route.turns import Pins, TurnKeeping
 from bench_proxy.size import size
-from bench_proxy.upstream import Upstream
+from bench_proxy.upstream import NativeUpstream, Upstream
 
 log = logging.getLogger("bench_proxy")
 
 RESERVE_SECONDS = 1.0
 """How long a panel waits for the ledger to say who explores or merges, before it decides without it."""
+
+NO_TURN_HERE = (
+    "route mode is answered by the proxy's own routes, as /v1/chat/completions; through LiteLLM's functions ask a"
+    " panel, with the suffix :all, :merged or :choices"
+)
 
 SURE = 0.6
 """The confidence from which a decision model's choice counts."""
@@ -48,12 +60,18 @@ SHAPE_MEANINGS = {
 class Caller:
     """Who asks: `owner` is what the ledger knows of the key, `admin` may see and judge everybody's panels.
 
-    `allowed` says which of the given model names this key may call.
+    `allowed` says which of the given model names this key may call. `key` is what the host knows of the key, for its
+    own rules; nobody else looks into it. `checked` says that the host has found the model of this request among the
+    allowed ones. `hold` sets aside the most that a request may use of a budget, for at most so many seconds, until it
+    is left; it raises BudgetSpent and Overloaded. None where there is no budget of ours.
     """
 
     owner: str
     admin: bool
     allowed: Callable[[Collection[str]], Awaitable[list[str]]]
+    key: object = field(default=None, repr=False)
+    checked: bool = True
+    hold: Callable[[Use, float], AbstractAsyncContextManager[None]] | None = None
 
 
 async def callable_collections(caller: Caller, config: Config) -> list[str]:
@@ -107,7 +125,7 @@ class Decider(Protocol):
         ...
 
 
-class Ledger(Keeping, Protocol):
+class Ledger(Keeping, TurnKeeping, ShadowKeeping, Protocol):
     """What the record must do. An owner of None sees everything, any other only what is its own."""
 
     async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
@@ -159,6 +177,8 @@ class Bench:
         rng: random.Random | None = None,
         cooling: Cooling | None = None,
         facts: Facts | None = None,
+        pins: Pins | None = None,
+        native: NativeUpstream | None = None,
     ) -> None:
         self.upstream = upstream
         self.ledger = ledger
@@ -169,6 +189,7 @@ class Bench:
         self._decider = decider
         self._rng = rng or random.Random()  # noqa: S311  ties between equal explorers, nothing secret
         self._running: set[Panel] = set()
+        self.routing = Routing(upstream, ledger, pins, catalog, self.cooling, self.facts, native)
 
     @property
     def config(self) -> Config:
@@ -184,7 +205,8 @@ class Bench:
         Raises InvalidRequest for what cannot be honoured, Overloaded above `limits.concurrent_panels`,
         PromptTooLarge for a member, NobodyCanSit.
         """
-        _refuse_unserved(brief)
+        if brief.reply == "route":
+            raise InvalidRequest(NO_TURN_HERE, param="model")
         refuse(request, brief.reply)
         if "n" in request.settings:  # one answer a seat; in mode `choices` they are the choices
             request = replace(request, settings={k: v for k, v in request.settings.items() if k != "n"})
@@ -268,6 +290,12 @@ class Bench:
         tokens = size(request.messages, request.settings).tokens
         return candidates(collection, records, self.catalog, report.ok, tokens=tokens)
 
+    async def take_turn(
+        self, brief: Brief, request: ChatRequest, caller: Caller, config: Config, native: Native | None = None
+    ) -> Turn:
+        """Accept or refuse a turn of a conversation; whoever reads it lets it run. Raises as `Routing.accept` does."""
+        return await self.routing.accept(brief, request, caller.owner, config, native)
+
     def models(self) -> list[Model]:
         """What LiteLLM serves, and the members that it serves only by a wildcard."""
         catalog = self.catalog
@@ -317,15 +345,15 @@ class Bench:
             raise NotFound(f"there is no panel {panel[:64]!r}", param="panel")
         return found
 
+    async def conversations(self, limit: int, cursor: str | None, collection: str | None, caller: Caller) -> Page:
+        page: Page = await self.ledger.conversations(limit, cursor, collection, _scope(caller))
+        return page
 
-def _refuse_unserved(brief: Brief) -> None:
-    """Modes and options of the contract that this version does not answer are refused, never dropped."""
-    if brief.reply not in SERVED_MODES:
-        raise InvalidRequest(
-            f'reply mode "{brief.reply}" is not answered by this version; '
-            f"ask bench/{brief.collection}:all, or one model by its own name",
-            param="bench.reply",
-        )
+    async def conversation(self, conversation: str, caller: Caller) -> Mapping[str, Any]:
+        found = await self.ledger.conversation(conversation, _scope(caller))
+        if found is None:
+            raise NotFound(f"there is no conversation {conversation[:64]!r}", param="conversation")
+        return found
 
 
 def _saw(answer: Answer, request: ChatRequest) -> bool:

@@ -23,8 +23,6 @@ StreamMode = Literal["seats", "live"]
 Role = Literal["general", "code", "light", "vision"]
 
 REPLY_MODES: tuple[ReplyMode, ...] = get_args(ReplyMode)
-SERVED_MODES: tuple[ReplyMode, ...] = ("all", "merged", "choices")
-"""The reply modes that this version answers."""
 BUILT_IN_SHAPES: Mapping[str, tuple[Role, ...]] = {
     "general": ("general",),
     "design": ("general",),
@@ -116,7 +114,7 @@ class Route(Section):
 
 class LedgerSettings(Section):
     url: str = "sqlite:///bench.db"
-    keep_days: int = Field(0, ge=0)
+    keep_days: int = Field(0, ge=0, le=36_500)
     content: Literal["full", "answers", "none"] = "full"
 
     @field_validator("url")
@@ -128,11 +126,41 @@ class LedgerSettings(Section):
         return url
 
 
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?")
+HOST = re.compile(r"(?:(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::\d{1,5})?")
+USUAL_PORTS = {"http": ":80", "https": ":443"}
+
+
 class Access(Section):
+    """Who may use what is served; hosts and origins are compared with what clients send, letter by letter."""
+
     require_key: bool = False
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     public_url: str = ""
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _as_browsers_send_them(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            usual = USUAL_PORTS.get(origin.partition(":")[0], "none")
+            if not ORIGIN.fullmatch(origin) or origin.endswith(usual):
+                raise ValueError(
+                    f'"{origin[:100]}" is no origin as browsers send it: a scheme and a host in small letters, a port'
+                    " where it is not the usual one, and no path, as in https://app.example.com or http://localhost:3000"
+                )
+        return origins
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not HOST.fullmatch(host):
+                raise ValueError(
+                    f'"{host[:100]}" is no name of a host: write it in small letters, with a port if it is for one'
+                    " alone, as in bench.internal, bench.internal:8080 or *.example.com"
+                )
+        return hosts
 
 
 class Config(Section):
@@ -548,11 +576,6 @@ def _impossible(config: Config) -> list[str]:
         for name in config.models
         if name.lower().startswith(MODEL_PREFIX)
     ]
-    for name, value in (("require_key", False), ("allowed_origins", ()), ("allowed_hosts", ())):
-        if getattr(config.access, name) != value:
-            faults.append(f"access.{name}: is not enforced by this version; set a master key, and leave it out")
-    if config.ledger.keep_days:
-        faults.append("ledger.keep_days: nothing is removed by this version; leave it out, or set 0")
     if config.decision_model.lower().startswith(MODEL_PREFIX):
         faults.append(f"decision_model: {config.decision_model} is a collection; it must be a model")
     return faults

@@ -6,13 +6,18 @@
     │   ├── NotFound                  404
     │   ├── BodyTooLarge              413
     │   ├── PromptTooLarge            413
+    │   ├── ContextOverflow           400  route mode, in the vendors' own words
+    │   ├── OneVendorsOwn             400  route mode, where no member is that vendor's
     │   └── WrongContentType          415
     ├── RequestTimeout                408  timeout_error
-    ├── Denied                        as LiteLLM said: its key, budget, rate-limit and route refusals
+    ├── Denied                        as LiteLLM said: its key, budget, rate-limit, guardrail and route refusals
+    │   └── InsteadOfModels           400, or an answer where none has begun: what a guardrail says in the models' place
     ├── Overloaded                    429  rate_limit_error, with Retry-After
+    │   └── BudgetSpent               429  a bench key's tokens or cost of the day
     ├── NobodyCanSit                  503  no model of the collection can be seated
     ├── Stopping                      503  the proxy stops before the panel is over
     ├── PanelFailed                   429 | 413 | 502 | 504: no seat answered
+    ├── TurnFailed                    429 | 502 | 504, or as a member said of the caller's own fault
     └── LedgerUnavailable             503  a verdict that cannot be kept is refused, not lost
 
     UpstreamError                     what a model's failed call becomes; it fills a seat, never a response
@@ -34,6 +39,8 @@ class BenchError(Exception):
 
     status = 500
     type = "server_error"
+    hopeless = False
+    """Whether clients are told not to ask again: they do so by themselves after a 5xx."""
 
     def __init__(
         self,
@@ -73,6 +80,28 @@ class PromptTooLarge(InvalidRequest):
     status = 413
 
 
+class ContextOverflow(InvalidRequest):
+    """A conversation that is larger than any member takes. Agents compact and go on at the vendors' own words for it,
+    and give up at a 413. `tokens` is its size, `window` the largest one there is, where that is known.
+    """
+
+    def __init__(self, tokens: int, window: int | None, *, data: Mapping[str, Any] | None = None) -> None:
+        most = f"maximum context length is {window} tokens" if window else "context window is exceeded"
+        super().__init__(
+            f"This model's {most}. However, your messages resulted in {tokens} tokens. "
+            "Please reduce the length of the messages.",
+            param="messages",
+            code="context_length_exceeded",
+            data=data,
+        )
+        self.tokens = tokens
+        self.window = window
+
+
+class OneVendorsOwn(InvalidRequest):
+    """What only the vendor that it is made for can take, as a tool that it runs itself."""
+
+
 class WrongContentType(InvalidRequest):
     status = 415
 
@@ -100,9 +129,20 @@ class Denied(BenchError):
         self.type = type
 
 
+class InsteadOfModels(Denied):
+    """A guardrail answers in the models' place, with `message`. Where an answer can still begin, that is the answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=400, type="invalid_request_error", code="content_filter")
+
+
 class Overloaded(BenchError):
     status = 429
     type = "rate_limit_error"
+
+
+class BudgetSpent(Overloaded):
+    hopeless = True
 
 
 class NobodyCanSit(BenchError):
@@ -135,6 +175,26 @@ class PanelFailed(BenchError):
         super().__init__(message, code=code, retry_after=retry_after, data=data)
         self.status = status
         self.type = {429: "rate_limit_error", 413: "invalid_request_error"}.get(status, "server_error")
+        self.hopeless = retry_after is None
+
+
+class TurnFailed(BenchError):
+    """No member answered a turn; `status` says why. `hopeless` when each of them would fail the same way again."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str = "no_member_answered",
+        retry_after: int | None = None,
+        hopeless: bool = False,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, retry_after=retry_after, data=data)
+        self.status = status
+        self.type = "rate_limit_error" if status == 429 else "server_error"
+        self.hopeless = hopeless
 
 
 class UpstreamError(Exception):
@@ -179,6 +239,7 @@ KINDS = frozenset(
         "rate_limit",
         "server_error",
         "timeout",
+        "tools",
     }
 )
 

@@ -1,4 +1,4 @@
-"""Names that are never given twice: panels, conversations and the calls of their seats."""
+"""Names that are never given twice: panels, conversations, the calls of their seats, bench keys."""
 
 import secrets
 from base64 import b32encode
@@ -16,6 +16,11 @@ def panel_id(now: datetime | None = None) -> str:
 def conversation_id(now: datetime | None = None) -> str:
     """`r` + UTC `YYYYMMDD-HHMMSS` + `-` + 16 base32 characters."""
     return _dated("r", now)
+
+
+def key_id(now: datetime | None = None) -> str:
+    """Of a bench key: `k` + UTC `YYYYMMDD-HHMMSS` + `-` + 16 base32 characters."""
+    return _dated("k", now)
 
 
 def call_id(panel: str, seat: str, number: int) -> str:

@@ -93,19 +93,24 @@ class Tally:
 
 
 def tally(marks: Marks) -> Tally:
-    """A useful answer wins against those that were not, a picked one also against those that it was preferred to."""
+    """A useful answer wins against those that were not, a picked one also against those that it was preferred to.
+
+    Claims count with the verdict that states them: what was withdrawn says nothing of them either.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     wins: Counter[tuple[str, str]] = Counter()
     for mark in marks.values():
         if mark.useful is not None:
             counts[mark.alias, "useful" if mark.useful else "not_useful"] += 1
+            counts[mark.alias, "claims_held"] += len(mark.real)
+            counts[mark.alias, "claims_failed"] += len(mark.false)
         elif mark.preferred is False:
             counts[mark.alias, "not_preferred"] += 1
         beaten = [other.alias for other in marks.values() if _wins(mark, other)]
         wins.update((mark.alias, alias) for alias in beaten)
         if mark.preferred:
             counts[mark.alias, "preferred"] += len(beaten)
-    return Tally(counts, wins)
+    return Tally(+counts, wins)
 
 
 def _wins(mark: Mark, other: Mark) -> bool:

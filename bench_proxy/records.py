@@ -27,7 +27,9 @@ class Sums:
     """A model's counts on one shape. Times are milliseconds since the epoch, 0 for never.
 
     `preferred` is over how many answers it was picked; `not_preferred` counts answers of its own that another was
-    picked over, and of which nothing else was said.
+    picked over, and of which nothing else was said. `claims_held` and `claims_failed` are the claims in its answers
+    of which a verdict says so. `turns` are those of conversations that it answered or was answering when the caller
+    hung up, `failovers` those that it was asked to answer and did not.
     """
 
     alias: str
@@ -41,6 +43,10 @@ class Sums:
     not_useful: int = 0
     preferred: int = 0
     not_preferred: int = 0
+    claims_held: int = 0
+    claims_failed: int = 0
+    turns: int = 0
+    failovers: int = 0
     last_seated_ms: int = 0
     last_judged_ms: int = 0
 
@@ -75,14 +81,18 @@ Z90 = 1.6448536269514722
 """Two-sided 90 %."""
 
 
-def wilson(useful: int, judged: int, z: float = Z90) -> Interval:
+LEAST = 1e-3
+"""Of a weighted count. The square of less has no place in a float."""
+
+
+def wilson(useful: float, judged: float, z: float = Z90) -> Interval:
     """The Wilson score interval of `useful` out of `judged`; nothing judged says nothing.
 
-    E. B. Wilson, 1927. Counts that cannot be (negative, more useful than judged) are brought into range, so that
-    any content of a ledger yields a valid choice.
+    E. B. Wilson, 1927. Counts may be weighted, and so no whole numbers. Those that cannot be (negative, more useful
+    than judged) are brought into range, so that any content of a ledger yields a valid choice.
     """
-    n = _count(judged)
-    k = min(_count(useful), n)
+    n = _possible(judged)
+    k = min(_possible(useful), n)
     if n == 0:
         return Interval(None, 0.0, 1.0)
     share = k / n
@@ -103,5 +113,9 @@ def rated(lines: Iterable[Record], wins: Mapping[str, Wins]) -> list[Record]:
 
 
 def _count(value: float) -> int:
-    """At most what a float holds exactly; NaN, like anything below 0, counts nothing."""
-    return int(min(value, 2**53)) if value > 0 else 0
+    return int(_possible(value))
+
+
+def _possible(value: float) -> float:
+    """At most what a float holds exactly; NaN, like anything that is hardly more than 0, counts nothing."""
+    return min(value, 2**53) if value > LEAST else 0

@@ -45,7 +45,7 @@ class Installed:
         self._config = config
         self._ledger = ledger
         self._known = Known(lambda: router, lambda: config)
-        self._sharing: dict[Bench, asyncio.Task[None]] = {}
+        self._tasks: dict[Bench, list[asyncio.Task[None]]] = {}
         self._installation = Installation(lambda: config, self._begin, self._end, self._caller)
         PROVIDING.enter(self._installation, router)
 
@@ -89,14 +89,18 @@ class Installed:
             cooling=self._known.cooling,
             facts=self._known.facts,
         )
-        self._sharing[bench] = asyncio.create_task(self._known.share(ledger), name="bench-sharing")
+        keeping = ledger.pruning.run(lambda: self._config.ledger.keep_days)
+        self._tasks[bench] = [
+            asyncio.create_task(self._known.share(ledger), name="bench-sharing"),
+            asyncio.create_task(keeping, name="bench-pruning"),
+        ]
         return bench
 
     async def _end(self, bench: Bench) -> None:
-        sharing = self._sharing.pop(bench)
-        if sharing.get_loop() is asyncio.get_running_loop():  # else it ended with its own
-            sharing.cancel()
-            await asyncio.wait([sharing])
+        for task in self._tasks.pop(bench):
+            if task.get_loop() is asyncio.get_running_loop():  # else it ended with its own
+                task.cancel()
+                await asyncio.wait([task])
         if isinstance(bench.ledger, SqlLedger):
             await bench.ledger.close()
 

@@ -74,7 +74,8 @@ def _text(value: object, pictures: list[int]) -> float:
         return sum(_text(item, pictures) for item in value)
     if not isinstance(value, Mapping):
         return 0.0
-    if value.get("type") in IMAGE_PARTS:
+    kind = value.get("type")
+    if isinstance(kind, str) and kind in IMAGE_PARTS:
         pictures.append(_image(value))
         return 0.0
     return sum(_text(inner, pictures) for key, inner in value.items() if key not in DATA_KEYS and key != "type")

@@ -15,19 +15,27 @@ from bench_proxy.bench import Bench
 from bench_proxy.config import Config, Source, environment, load
 from bench_proxy.errors import ConfigError, LedgerUnavailable
 from bench_proxy.host import models, mount
-from bench_proxy.host.auth import authenticate, caller_of
+from bench_proxy.host.auth import authenticate, caller_of, check_body
+from bench_proxy.host.billing import charge
 from bench_proxy.host.decisions import Decisions
+from bench_proxy.host.hooks import Hooks
 from bench_proxy.host.installation import Installation
+from bench_proxy.host.keyless import requiring_key
 from bench_proxy.host.known import Known
 from bench_proxy.host.lean import LeanLane
+from bench_proxy.host.native import NativeLane
+from bench_proxy.host.pins import HostPins
 from bench_proxy.host.provider import PROVIDING
 from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.http import routes
+from bench_proxy.http.admission import Admission
 from bench_proxy.http.answering import Answering
+from bench_proxy.http.cors import Cors
 from bench_proxy.http.gate import Gate
 from bench_proxy.http.listing import Listing
 from bench_proxy.http.ollama import OllamaRoutes
+from bench_proxy.keys import KeyStore
 from bench_proxy.ledger.store import SqlLedger
 
 log = logging.getLogger("bench_proxy")
@@ -62,12 +70,14 @@ class Extension:
         self._config, self._source = load(file, override=environment().bench_config)
         self._known = Known(mount.router, self.config)
         self._bench: Bench | None = None
+        self._keys: KeyStore | None = None
         self._lean: LeanLane | None = None
         self._reporting: Reporting | None = None
         self._lanes: dict[str, str] = {}
         self._lanes_of: Config | None = None
         self._watching: asyncio.Task[None] | None = None
         self._sharing: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._keeper = mount.Keeper(self._begin, self._end)
         self._installation: Installation | None = None
@@ -86,28 +96,36 @@ class Extension:
         )
         # Before LiteLLM makes its router, which has to know the provider of each deployment.
         PROVIDING.enter(self._installation)
-        answering = Answering(self.bench, authenticate)
-        own = routes.build(self.bench, authenticate, self._lane)
-        listing = Listing(self.bench, authenticate)
-        mount.put_first(
-            Gate(
-                mount.host_app(),
-                own,
-                answering,
-                listing,
-                OllamaRoutes(self.bench, listing.entries, authenticate),
-                ready=self._keeper.ready,
-                most_bytes=lambda: self._config.limits.max_body_bytes,
-                first=self._settle,
-                loopback_only=environment().loopback_only,
-            )
+        host = requiring_key(authenticate, lambda: self._config.access.require_key)
+        admission = Admission(host, self._key_store, charge, check_body)
+        answering = Answering(self.bench, admission, Hooks())
+        own = routes.build(self.bench, admission, self._lane, self._key_store)
+        listing = Listing(self.bench, admission)
+        gate = Gate(
+            mount.host_app(),
+            own,
+            answering,
+            listing,
+            OllamaRoutes(self.bench, listing.entries, admission),
+            ready=self._keeper.ready,
+            most_bytes=lambda: self._config.limits.max_body_bytes,
+            first=self._settle,
+            loopback_only=environment().loopback_only,
+            access=lambda: self._config.access,
         )
+        mount.put_first(gate)
+        mount.put_around_cors(lambda app: Cors(app, gate.claim, lambda: self._config.access.allowed_origins))
         self._keeper.start()
 
     def bench(self) -> Bench:
         if self._bench is None:
             raise LedgerUnavailable("bench-proxy could not start; the proxy's log says why")
         return self._bench
+
+    def _key_store(self) -> KeyStore:
+        if self._keys is None:
+            raise LedgerUnavailable("bench-proxy could not start; the proxy's log says why")
+        return self._keys
 
     async def _begun(self) -> Bench:
         await self._keeper.ready()
@@ -127,6 +145,7 @@ class Extension:
         ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
         with contextlib.suppress(LedgerUnavailable):  # nothing depends on it, and it is tried again
             await self._known.facts.exchange(ledger)
+        self._keys = ledger
         self._reporting = Reporting(limits=mount.models_in_database)
         by_router = RouterLane(mount.router, self._known.priced)
         self._lean = LeanLane(mount.router, by_router, self._reporting, self._forced_lanes, self._known.priced)
@@ -138,8 +157,12 @@ class Extension:
             Decisions(mount.router),
             cooling=self._known.cooling,
             facts=self._known.facts,
+            pins=HostPins(mount.router),
+            native=NativeLane(mount.router, self._lean, self._forced_lanes, self._known.priced),
         )
         self._sharing = asyncio.create_task(self._known.share(ledger), name="bench-sharing")
+        keeping = ledger.pruning.run(lambda: self._config.ledger.keep_days)
+        self._pruning = asyncio.create_task(keeping, name="bench-pruning")
         self._watching = asyncio.create_task(self._watch(), name="bench-config")
         # Other platforms have no SIGHUP, other threads no signals; the file is watched there too.
         with contextlib.suppress(NotImplementedError, AttributeError, ValueError, RuntimeError):
@@ -155,7 +178,7 @@ class Extension:
         return self._lanes
 
     async def _end(self) -> None:
-        tasks = [task for task in (self._watching, self._sharing) if task is not None]
+        tasks = [task for task in (self._watching, self._sharing, self._pruning) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -165,6 +188,8 @@ class Extension:
         if self._lean is not None and self._reporting is not None:
             await self._reporting.close()
             await self._lean.close()
+        if self._bench is not None:
+            await self._bench.routing.finish()
         if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):
             await self._bench.ledger.close()
 

@@ -86,6 +86,13 @@ COLUMNS = {
         Column("p99", "p99_ms"),
         *CPU,
     ),
+    "turns": (
+        *CPU,
+        Column("first byte p50 ms", "first_p50_ms"),
+        Column("first byte ratio", "first_p50_ms", "ratio"),
+        Column("whole p50 ms", "p50_ms"),
+        Column("whole ratio", "p50_ms", "ratio"),
+    ),
     "ledger": (*CPU, Column("p50 ms", "p50_ms"), Column("p50 ratio", "p50_ms", "ratio")),
 }
 TITLES = {
@@ -96,6 +103,7 @@ TITLES = {
     "crowd": "Crowd: many panels at once, against a bare fan-out",
     "panel-end": "Panel end: how long a panel takes after its models, 16 in flight",
     "streams": "Streams: all opened in the same instant",
+    "turns": "Turns: route mode, streamed, 8 in flight",
     "ledger": "Ledger: what keeping the record costs",
 }
 

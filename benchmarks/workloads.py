@@ -32,7 +32,9 @@ PACED = {
     "2 s": [f"m{n}-f2000" for n in range(1, 6)],
     "2.3 s": [f"m{n}-f2300" for n in range(1, 6)],
 }
-MODELS = [*FAST, *(name for names in PACED.values() for name in names)]
+CHUNKS = (500, 2)
+"""Of a streamed turn: many, for what each costs; hardly any, for the first one."""
+MODELS = [*FAST, *(name for names in PACED.values() for name in names), *(f"m1-n{n}" for n in CHUNKS)]
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, not a temporary file
 
 
@@ -71,7 +73,7 @@ def collections() -> Mapping[str, Sequence[str]]:
     """The members of each."""
     return {f"fast-{n}": FAST[:n] for n in (1, 3, 5)} | {
         _collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)
-    }
+    } | {f"chunks-{n}": [f"m1-n{n}"] for n in CHUNKS}
 
 
 def _collection(pace: str, members: int) -> str:
@@ -98,6 +100,14 @@ def panel(
     return lambda gateway: fan_out if gateway in {BARE, CONTROL} else asked
 
 
+def turn(chunks: int) -> Callable[[str], Sequence[Ask]]:
+    """A streamed turn of a conversation; of LiteLLM alone its client asks the member itself."""
+    member = f"m1-n{chunks}"
+    own = [Ask(_chat(member, stream=True), (member,), stream=True)]
+    asked = [Ask(_chat(f"bench/chunks-{chunks}:route", stream=True), (member,), stream=True)]
+    return lambda gateway: own if gateway in {BARE, CONTROL} else asked
+
+
 def _image(size: int) -> list[dict[str, object]]:
     url = "data:image/png;base64," + "iVBORw0KGgo" * (size // 11)
     return [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": {"url": url}}]
@@ -108,6 +118,7 @@ def cases() -> list[Case]:
     against = (BARE, MOUNTED)
     lanes = (BARE, MOUNTED, ROUTED, REFERENCE)
     limit = (REFERENCE, MOUNTED)
+    routed = (BARE, MOUNTED, ROUTED)
     ledgers = (ON_DISK, IN_MEMORY, NO_CONTENT)
     paced = {pace: panel(_collection(pace, 3), names[:3]) for pace, names in PACED.items()}
     streamed = panel(_collection("300 ms", 3), PACED["300 ms"][:3], stream=True)
@@ -124,6 +135,8 @@ def cases() -> list[Case]:
         Case("panel-end", "models take 300 ms", against, paced["300 ms"], turns=320, at_once=16, spread=0.3),
         Case("panel-end", "models take 2 s", against, paced["2 s"], turns=96, at_once=16, spread=2),
         Case("streams", "200 panels of 3 at once, models take 300 ms", against, streamed, turns=200, at_once=200),
+        Case("turns", "500 chunks as fast as they come", routed, turn(500), turns=16, at_once=8, windows=4),
+        Case("turns", "2 chunks", routed, turn(2), turns=80, at_once=8, windows=8),
         Case("ledger", "3 members", ledgers, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
         Case("ledger", "3 members, models take 300 ms, 1 at a time", ledgers, paced["300 ms"], turns=30, at_once=1),
     ]

@@ -1,5 +1,6 @@
 """Requests as real clients send them, and what has to be true of their translation into a chat completion."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,10 @@ Check = Callable[[Sequence[Json], Json], bool]
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 DATA_URL = f"data:image/png;base64,{PIXEL}"
+PDF = "JVBERi0xLjQK"
+TAKEN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
+
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -68,6 +73,17 @@ def calls(messages: Sequence[Json]) -> list[tuple[str, str]]:
 
 def results(messages: Sequence[Json]) -> list[str]:
     return texts(messages, "tool")
+
+
+def each_call_has_its_result(messages: Sequence[Json]) -> bool:
+    """Whether the results name the calls, in their order."""
+    answered = [message.get("tool_call_id") for message in messages if message["role"] == "tool"]
+    return bool(answered) and [id for _, id in calls(messages)] == answered
+
+
+def files(messages: Sequence[Json]) -> list[object]:
+    parts = [part for message in messages for part in message.get("content") or () if isinstance(part, dict)]
+    return [(part.get("file") or {}).get("file_data") for part in parts if part.get("type") == "file"]
 
 
 MESSAGES, RESPONSES, GEMINI, OLLAMA, COMPLETIONS = (
@@ -202,6 +218,50 @@ CASES = (
             }
         ],
     ),
+    anthropic(
+        "a PDF is a file",
+        lambda m, s: files(m) == [f"data:application/pdf;base64,{PDF}"],
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF}}
+                ],
+            }
+        ],
+    ),
+    anthropic(
+        "a tool call that failed is told as one",
+        lambda m, s: len(results(m)) == 1 and results(m) != ["Nothing there."],
+        messages=[
+            user(),
+            ASKED_TOOL,
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Nothing there.", "is_error": True}
+                ],
+            },
+        ],
+    ),
+    anthropic(
+        "a tool that a search of the client's found is named",
+        lambda m, s: "look" in "".join(results(m)),
+        messages=[
+            user(),
+            ASKED_TOOL,
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_1",
+                        "content": [{"type": "tool_reference", "tool_name": "look"}],
+                    }
+                ],
+            },
+        ],
+    ),
     # OpenAI Responses
     responses("instructions", lambda m, s: system(m) == "Be brief.", instructions="Be brief."),
     responses(
@@ -245,6 +305,22 @@ CASES = (
                 "name": "apply_patch",
                 "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
             }
+        ],
+    ),
+    responses(
+        "the tools of a namespace, and a call of one under the same name",
+        lambda m, s: (
+            len(functions(s)) == 1
+            and list(functions(s).values()) == [SCHEMA]
+            and [n for n, _ in calls(m)] == [*functions(s)]
+        ),
+        input=[
+            user(),
+            {"type": "function_call", "call_id": "call_1", "namespace": "eyes", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_1", "output": "Seen."},
+        ],
+        tools=[
+            {"type": "namespace", "name": "eyes", "tools": [{"type": "function", "name": "look", "parameters": SCHEMA}]}
         ],
     ),
     responses(
@@ -343,6 +419,20 @@ CASES = (
         ],
     ),
     gemini(
+        "two calls of one function and their results, without ids",
+        lambda m, s: len(calls(m)) == 2 and each_call_has_its_result(m),
+        contents=[
+            {"role": "user", "parts": [{"text": "Hello"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {"n": n}}} for n in range(2)]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"n": n}}} for n in range(2)]},
+        ],
+    ),
+    gemini(
+        "a function's name that OpenAI would refuse",
+        lambda m, s: len(functions(s)) == 1 and all(TAKEN.fullmatch(name) for name in functions(s)),
+        tools=[{"functionDeclarations": [{"name": "eyes.look", "parametersJsonSchema": SCHEMA}]}],
+    ),
+    gemini(
         "a thought of Google's own does not travel",
         lambda m, s: "secret" not in repr(m),
         contents=[
@@ -363,6 +453,19 @@ CASES = (
         messages=[{"role": "user", "content": "Look", "images": [PIXEL]}],
     ),
     ollama("an output schema", lambda m, s: schema(s) == SCHEMA, format=SCHEMA),
+    ollama(
+        "two calls of one tool and their results",
+        lambda m, s: functions(s) == {"look": SCHEMA} and len(calls(m)) == 2 and each_call_has_its_result(m),
+        messages=[
+            user(),
+            {
+                "role": "assistant",
+                "tool_calls": [{"function": {"name": "look", "arguments": {"n": n}}} for n in range(2)],
+            },
+            *({"role": "tool", "tool_name": "look", "content": f"Seen {n}."} for n in range(2)),
+        ],
+        tools=[{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}],
+    ),
     # OpenAI completions
     Case(COMPLETIONS, "a prompt", {"prompt": "Once upon"}, lambda m, s: texts(m, "user") == ["Once upon"]),
     Case(

@@ -16,16 +16,23 @@ from bench_proxy.bench import Bench, Caller, Decision, Judged, Page, Picked
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config, parse
 from bench_proxy.errors import UpstreamError
+from bench_proxy.formats.relays import Dialect
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.marks import Pick
 from bench_proxy.panel.panel import Panel
 from bench_proxy.panel.seats import Answer, Piece, Report, Seating
 from bench_proxy.ratings import Wins
 from bench_proxy.records import Record, Sums, Verdict
-from bench_proxy.upstream import Call, Reply, Text
+from bench_proxy.route.shadows import Shadow
+from bench_proxy.route.turns import Pin, Pins, TurnReport
+from bench_proxy.upstream import Call, CallPiece, Event, NativeCall, NativeUpstream, Reply, Text, Thought
 
-Step = str | float | asyncio.Event | Exception | Reply
-"""Of a script: text that is said, seconds or an event that is waited for, how it fails, how it ends."""
+Step = str | float | asyncio.Event | Exception | Thought | CallPiece | Reply
+"""Of a script: text that is said, seconds or an event that is waited for, how it fails, what it thinks and calls, how
+it ends.
+"""
+
+NativeStep = bytes | float | asyncio.Event | Exception
 
 WITHIN = 20
 """Seconds after which a test has failed; none needs them."""
@@ -51,15 +58,22 @@ class Models:
 
     async def complete(self, call: Call) -> Reply:
         async with self.stream(call) as events:
-            text: list[str] = []
+            text, thoughts = "", ""
+            calls: list[CallPiece] = []
             async for event in events:
-                if isinstance(event, Reply):
-                    return replace(event, text="".join(text))
-                text.append(event.text)
+                match event:
+                    case Reply():
+                        return replace(event, text=text, thoughts=thoughts, calls=tuple(calls))
+                    case CallPiece():
+                        calls.append(event)
+                    case Thought():
+                        thoughts += event.text
+                    case Text():
+                        text += event.text
         raise fails(502, "bad_response", "the stream ended without a terminal event")
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Event]]:
         self.calls.append(call)
         self.open += 1
         events = self._play(call.alias)
@@ -79,11 +93,69 @@ class Models:
                     return
                 case Exception():
                     raise step
+                case Thought() | CallPiece():
+                    yield step
                 case asyncio.Event():
                     await step.wait()
                 case _:
                     await asyncio.sleep(step)
         yield Reply("", "stop", prompt_tokens=10, completion_tokens=5, cost=0.001)
+
+
+class Natives:
+    """Models that speak the caller's format. Each plays its script at every call: what its server sends (an event as
+    JSON, or the whole body), seconds or an event that is waited for, how it fails.
+
+    natives = Natives({"claude": "anthropic"}, claude=[message_start, fails(529, "overloaded")])
+    """
+
+    def __init__(
+        self, makers: Mapping[str, str], **scripts: Sequence[bytes | float | asyncio.Event | Exception]
+    ) -> None:
+        self.makers = dict(makers)
+        self.scripts = dict(scripts)
+        self.calls: list[NativeCall] = []
+        self.open = 0
+        self.closed = asyncio.Event()
+
+    def maker(self, alias: str, dialect: Dialect) -> str:
+        return self.makers.get(alias, "")
+
+    def cost(self, alias: str, reply: Reply) -> float | None:
+        return None if reply.completion_tokens is None else reply.completion_tokens / 1000
+
+    async def complete_native(self, call: NativeCall) -> bytes:
+        async with self.stream_native(call) as bodies:
+            async for body in bodies:
+                return body
+        raise fails(502, "bad_response", "no body came")
+
+    @asynccontextmanager
+    async def stream_native(self, call: NativeCall) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.calls.append(call)
+        self.open += 1
+        events = self._play(call.alias)
+        try:
+            first = self.scripts[call.alias][:1]
+            if first and isinstance(first[0], UpstreamError):
+                raise first[0]
+            yield events
+        finally:
+            await events.aclose()
+            self.open -= 1
+            self.closed.set()
+
+    async def _play(self, alias: str) -> Any:
+        for step in self.scripts[alias]:
+            match step:
+                case bytes():
+                    yield step
+                case Exception():
+                    raise step
+                case asyncio.Event():
+                    await step.wait()
+                case _:
+                    await asyncio.sleep(step)
 
 
 class Remembered:
@@ -95,6 +167,8 @@ class Remembered:
         self.late: dict[str, bool] = {}
         self.places: dict[str, int] = {}
         self.reports: list[Report] = []
+        self.turns: list[TurnReport] = []
+        self.shadows: list[Shadow] = []
         self.seated: dict[str, int] = {}
         self.reserving: asyncio.Event | None = None
 
@@ -141,6 +215,28 @@ class Remembered:
     async def panel(self, panel: str, owner: str | None) -> None:
         return None
 
+    async def shadowed(self, shadow: Shadow, owner: str) -> None:
+        self.shadows.append(shadow)
+
+    async def took(self, report: TurnReport, owner: str) -> None:
+        self.turns.append(report)
+
+    async def pinned(self, sticky: str, since_ms: int) -> Pin | None:
+        recent = [t for t in self.turns if t.sticky == sticky and t.at_ms + 1000 * t.seconds >= since_ms]
+        if not recent:
+            return None
+        of_conversation = [t for t in self.turns if t.conversation == recent[-1].conversation]
+        alias_of = {t.number: t.alias for t in reversed(of_conversation) if t.number}
+        calls = tuple(alias_of.get(n, "") for n in range(1, max(alias_of, default=0) + 1))
+        alias = next((t.alias for t in reversed(of_conversation) if t.alias), "")
+        return Pin(recent[-1].conversation, alias, calls, len(of_conversation))
+
+    async def conversations(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Page:
+        return Page([], None)
+
+    async def conversation(self, conversation: str, owner: str | None) -> None:
+        return None
+
     async def healthy(self) -> bool:
         return True
 
@@ -162,11 +258,16 @@ class Table:
         ledger: Remembered | None = None,
         timing: Mapping[str, float] | None = None,
         limits: Mapping[str, float] | None = None,
+        route: Mapping[str, Any] | None = None,
+        facts: Mapping[str, Mapping[str, Any]] | None = None,
+        pins: Pins | None = None,
+        native: NativeUpstream | None = None,
         **collection: Any,
     ) -> None:
         block = {
             "collections": {"core": {"members": list(members), "explorers": 0, "shape": "general", **collection}},
-            "models": {name: {"family": name} for name in (*members, *others)},
+            "models": {name: {"family": name, **(facts or {}).get(name, {})} for name in (*members, *others)},
+            "route": dict(route or {}),
             "timing": dict(timing or {}),
             "limits": dict(limits or {}),
         }
@@ -181,6 +282,8 @@ class Table:
             lambda: self.catalog,
             Undecided(),
             rng=random.Random(20261129),  # noqa: S311  the same ties each time
+            pins=pins,
+            native=native,
         )
 
     async def open(self, content: Any = "Who are you?", **brief: Any) -> tuple[Panel, asyncio.Task[None]]:

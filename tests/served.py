@@ -44,6 +44,32 @@ FAILING = (
     *(f"html-{name}" for name in "ab"),
     "huge-a",
 )
+FAILS_FIRST = (
+    "fail401-route", "fail403-route", "fail404-route", "fail408-route", "fail409-route", "rate-route",
+    "fail500-route", "fail503-route", "fail529-route", "notools-route", "badschema-route", "garbage-route",
+    "html-route", "empty-route", "null-route", "cut0-route", "stall0-route", "midfail0-route", "unfinished0-route",
+    "hang-route", "context-route",
+)  # fmt: skip
+"""Members that fail before their first piece, each in another way; the collection of each has one that works too."""
+ROUTED_WELL = ("ok-routed-a", "ok-routed-b", "ok-spare")
+ROUTED = (
+    *FAILS_FIRST,
+    *(
+        f"fail500-route-{name}{how}"
+        for name in ("chat", "responses", "completions", "messages", "gemini", "ollama")
+        for how in ("", "-streamed")
+    ),
+    *(f"tools-{name}" for name in ("call-a", "call-b")),
+    *(f"tools2-atonce-{name}" for name in ("a", "b")),
+    "tools2-objects-a",
+    "tools2-idless-a",
+    "think-aloud-tools2-a",
+    "later-fail500-route",
+    "midfail2-route",
+    "pace200-route",
+    "gate-route",
+    "cached-thought-route",
+)
 EXPLORERS = tuple(f"ok-explorer-{name}" for name in "abc")
 SEEING = ("ok-h",)
 # Explorers of one shape alone: no other shape admits a model of their role.
@@ -52,7 +78,7 @@ ROLES = {**dict.fromkeys(WIDE, "light"), "rate-explorer": "code", "gate-explorer
 SHAPES = {"wide": ["light"], "limited": ["code"], "patient": ["vision"]}
 
 # Alias -> the upstream's name: the same, so that a reply's text names the alias.
-MODELS: dict[str, str] = {name: name for name in (*WELL_BEHAVED, *FAILING, *ROLES)}
+MODELS: dict[str, str] = {name: name for name in (*WELL_BEHAVED, *FAILING, *ROUTED, *ROUTED_WELL, *ROLES)}
 
 COLLECTIONS: dict[str, dict[str, Any]] = {
     "solo": {"members": ["ok-a"], "explorers": 0, "description": "One model."},
@@ -70,10 +96,22 @@ COLLECTIONS: dict[str, dict[str, Any]] = {
     "quorum": {"members": ["ok-a", "ok-b", "gate-d"], "explorers": 0, "shape": "general", "quorum": 2},
     "merged": {"members": ["ok-a", "ok-b"], "explorers": 0, "shape": "general", "reply": "merged", "merger": "ok-c"},
     "choices": {"members": ["ok-a", "ok-b"], "explorers": 0, "shape": "general", "reply": "choices"},
-    "routed": {"members": ["ok-a", "ok-b"], "explorers": 0, "reply": "route"},
-    "failover": {"members": ["fail500-a", "ok-b"], "explorers": 0, "reply": "route"},
-    "all-fail": {"members": ["fail500-a", "fail500-b"], "explorers": 0, "reply": "route"},
-    "agents": {"members": ["tools-a", "tools-b"], "explorers": 0, "reply": "route"},
+    # Nothing but route mode asks these: no other test's verdicts say who is the best of them.
+    "duo": {"members": ["ok-routed-a", "ok-routed-b"], "explorers": 0},
+    "routed": {"members": ["ok-routed-a", "ok-routed-b"], "reply": "route"},
+    "agents": {"members": ["tools-a", "tools-b"], "reply": "route"},
+    **{f"route-{one}": {"members": [one, "ok-spare"], "reply": "route"} for one in ROUTED},
+    "route-all-fail": {"members": ["fail500-a", "html-b"], "reply": "route"},
+    "route-limited": {"members": ["rate-a", "rate30-a"], "reply": "route"},
+    "route-too-long": {"members": ["context-a", "context-b"], "reply": "route"},
+    "route-refused": {"members": ["fail422-a", "ok-spare"], "reply": "route"},
+    "route-echo": {"members": ["echo-a"], "reply": "route"},
+    "route-blind": {"members": ["ok-a"], "reply": "route"},
+    "route-calls": {"members": ["tools2-a"], "reply": "route"},
+    "route-thoughts": {"members": ["think-a"], "reply": "route"},
+    "route-breaks-off": {"members": ["midfail-a"], "reply": "route"},
+    "route-steps": {"members": ["step-a"], "reply": "route"},
+    "route-seeing": {"members": ["ok-h"], "reply": "route"},
     "echoes": {"members": ["echo-a", "echo-b"], "explorers": 0, "shape": "general"},
     "unicode": {"members": ["unicode-a", "unicode-b"], "explorers": 0, "shape": "general"},
     "outcomes": {
@@ -105,6 +143,7 @@ COLLECTIONS: dict[str, dict[str, Any]] = {
 BENCH: dict[str, Any] = {
     "collections": COLLECTIONS,
     "shapes": SHAPES,
+    "route": {"explore_share": 0},
     # Every name its own family; none but the explorers is asked without being a member.
     "models": {
         name: {

@@ -311,19 +311,6 @@ def test_a_name_without_a_collection_or_with_an_unknown_mode_is_400(http: httpx.
     assert "bench/pair: Two models. [small]" in refusal(ask(http, model), 400)["message"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_mode_that_this_version_does_not_answer_is_refused_by_name(
-    http: httpx.Client, models: Upstream, stream: bool
-) -> None:
-    for response in (
-        ask(http, "bench/pair:route", stream=stream),
-        ask(http, "bench/pair", stream=stream, bench={"reply": "route"}),
-        ask(http, "bench/routed", stream=stream),
-    ):
-        assert "route" in refusal(response, 400)["message"]
-    assert models.calls() == []
-
-
 def test_the_mode_of_the_body_wins_over_the_suffix_and_that_over_the_collection(http: httpx.Client) -> None:
     assert panel(http, "bench/merged:all")["bench"]["reply"] == "all"
     assert panel(http, "bench/pair:route", bench={"reply": "all"})["bench"]["reply"] == "all"

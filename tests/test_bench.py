@@ -153,10 +153,10 @@ async def run(served: Served, panel: Panel) -> Report:
 # Refused before any model is asked
 
 
-async def test_a_mode_that_is_not_answered_yet_is_refused(served: Served) -> None:
-    with pytest.raises(InvalidRequest, match="route") as refused:
+async def test_a_turn_is_no_panel(served: Served) -> None:
+    with pytest.raises(InvalidRequest, match="/v1/chat/completions") as refused:
         await served.ask(reply="route")
-    assert refused.value.param == "bench.reply"
+    assert refused.value.param == "model"
 
 
 async def test_a_guest_that_the_key_may_not_call_is_refused(served: Served) -> None:

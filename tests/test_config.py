@@ -155,6 +155,7 @@ OUT_OF_RANGE = [
     ({"route": {"attempts": 0}}, "bench.route.attempts"),
     ({"route": {"shadow": -0.1}}, "bench.route.shadow"),
     ({"ledger": {"keep_days": -1}}, "bench.ledger.keep_days"),
+    ({"ledger": {"keep_days": 36_501}}, "bench.ledger.keep_days"),
     ({"ledger": {"url": "mysql://localhost/bench"}}, "bench.ledger.url"),
 ]
 
@@ -162,6 +163,44 @@ OUT_OF_RANGE = [
 @pytest.mark.parametrize(("block", "path"), OUT_OF_RANGE, ids=[path for _, path in OUT_OF_RANGE])
 def test_a_value_out_of_its_range_is_a_fault_at_its_path(block: Json, path: str) -> None:
     assert fault(block).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "",
+        "*",
+        "null",
+        "app.example.com",
+        "https://app.example.com/",
+        "https://app.example.com/path",
+        "https://App.example.com",
+        "https://app.example.com:443",
+        "http://app.example.com:80",
+        "https://*.example.com",
+        "https://me@app.example.com",
+        "https://bücher.example",
+        "https://app.example.com\n",
+    ],
+)
+def test_what_no_browser_sends_as_an_origin_is_a_fault(origin: str) -> None:
+    said = fault({"access": {"allowed_origins": ["https://fine.example", origin]}})
+    assert said.startswith(f'bench.access.allowed_origins: "{origin}" is no origin')
+
+
+@pytest.mark.parametrize(
+    "host", ["", "*", "*.", "http://bench.internal", "bench.internal/", "Bench.internal", "a.*.example", "a:b", "::1"]
+)
+def test_what_is_no_name_of_a_host_is_a_fault(host: str) -> None:
+    said = fault({"access": {"allowed_hosts": ["bench.internal", host]}})
+    assert said.startswith(f'bench.access.allowed_hosts: "{host}" is no name')
+
+
+def test_origins_and_hosts_as_clients_send_them_are_accepted() -> None:
+    origins = ["https://app.example.com", "http://localhost:3000", "http://[::1]:80000", "chrome-extension://abc"]
+    hosts = ["bench.internal", "bench.internal:8080", "*.example.com", "[::1]", "192.0.2.1:4000"]
+    access = parse({"access": {"allowed_origins": origins, "allowed_hosts": hosts}}, "x.yaml").access
+    assert (list(access.allowed_origins), list(access.allowed_hosts)) == (origins, hosts)
 
 
 NUMBERS = ["collections.core.deadline", "limits.max_body_mb", "route.explore_share", "route.shadow"]

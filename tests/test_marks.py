@@ -189,3 +189,17 @@ def test_wins_are_those_that_the_states_say(all_said: list[Verdict | Pick]) -> N
 @pytest.mark.parametrize("unchanged", [Tally({}, {}), Tally({("a", "useful"): 1}, {("a", "b"): 2})])
 def test_nothing_changed_is_no_change(unchanged: Tally) -> None:
     assert unchanged.since(unchanged) == Tally({}, {})
+
+
+def test_claims_count_with_the_verdict_that_states_them() -> None:
+    holds, fails = ("it leaks", "it races"), ("it is slow",)
+    judged = tally(after(Verdict(A, True, "", holds, fails), Verdict(B, False, "", (), holds)))
+    assert (judged.counts["ann", "claims_held"], judged.counts["ann", "claims_failed"]) == (2, 1)
+    assert judged.counts["ben", "claims_failed"] == 2
+    assert ("ben", "claims_held") not in judged.counts
+
+
+def test_claims_of_a_withdrawn_verdict_count_no_more() -> None:
+    stated = Verdict(A, True, "", ("it leaks",))
+    assert tally(after(stated, Verdict(A, None, "", ("it leaks",)))).counts == {}
+    assert tally(after(stated, pick(B))).counts == tally(after(pick(B))).counts

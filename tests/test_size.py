@@ -253,6 +253,11 @@ def test_many_small_messages_are_more_than_their_words() -> None:
     assert tokens(user("ok") * 1000, {}) >= 4000
 
 
+@pytest.mark.parametrize("kind", [[], {}, None, 5])
+def test_a_part_whose_type_is_no_text_counts_by_its_text(kind: object) -> None:
+    assert tokens([{"role": "user", "content": [{"type": "text", "text": "hi", "of": {"type": kind}}]}], {}) > 0
+
+
 def test_sampling_settings_count_nothing() -> None:
     assert tokens(user("hi"), {"temperature": 0.1, "stop": ["a" * 4000]}) == tokens(user("hi"), {})
 

@@ -232,6 +232,55 @@ def test_tools_answers_once_it_has_a_result(http: httpx.Client) -> None:
     assert (choice["message"]["content"], choice["finish_reason"]) == ("I am tools-x.", "stop")
 
 
+def test_aloud_says_its_text_before_it_calls(http: httpx.Client) -> None:
+    choice = answer(http, "tools-aloud-x", tools=TOOLS)
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("I am tools-aloud-x.", "tool_calls")
+    deltas = [chunk["choices"][0]["delta"] for chunk in streamed(http, "tools-aloud-x", tools=TOOLS)]
+    assert [*map(bool, [d.get("tool_calls") for d in deltas])] == [False] * 4 + [True] * 3 + [False]
+
+
+def test_atonce_has_each_call_whole_in_one_piece(http: httpx.Client) -> None:
+    chunks = streamed(http, "tools2-atonce-x", tools=TOOLS)
+    calls = [d for chunk in chunks for d in chunk["choices"][0]["delta"].get("tool_calls", [])]
+    assert [(c["index"], c["function"]["name"], json.loads(c["function"]["arguments"])["n"]) for c in calls] == [
+        (0, "read", 0),
+        (1, "write", 1),
+    ]
+
+
+def test_odd_calls_have_objects_or_no_ids(http: httpx.Client) -> None:
+    (call,) = answer(http, "tools-objects-x", tools=TOOLS)["message"]["tool_calls"]
+    assert call["function"]["arguments"] == {"query": "tools-objects-x", "n": 0}
+    chunks = streamed(http, "tools2-idless-x", tools=TOOLS)
+    calls = [d for chunk in chunks for d in chunk["choices"][0]["delta"].get("tool_calls", [])]
+    assert [sorted(call) for call in calls] == [["function", "type"]] * 2
+
+
+def test_legacy_makes_one_call_of_a_function(http: httpx.Client) -> None:
+    choice = answer(http, "tools2-legacy-x", tools=TOOLS)
+    assert choice["message"]["function_call"]["name"] == "read"
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("function_call", False)
+    chunks = streamed(http, "tools-legacy-x", tools=TOOLS)
+    deltas = [chunk["choices"][0]["delta"].get("function_call", {}) for chunk in chunks]
+    assert json.loads("".join(d.get("arguments", "") for d in deltas)) == {"query": "tools-legacy-x", "n": 0}
+
+
+@pytest.mark.parametrize(
+    ("model", "said"), [("notools-x", "does not support tools"), ("badschema-x", "Invalid schema for function 'read'")]
+)
+def test_some_refuse_tools_and_answer_without(http: httpx.Client, model: str, said: str) -> None:
+    response = ask(http, model, tools=TOOLS)
+    assert response.status_code == 400
+    assert said in response.json()["error"]["message"]
+    assert answer(http, model)["message"]["content"] == f"I am {model}."
+
+
+def test_cached_and_thought_tokens_are_reported(http: httpx.Client) -> None:
+    usage = ask(http, "cached-thought7-x").json()["usage"]
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 4}
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 7}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_cut_closes_in_the_middle_of_the_body(http: httpx.Client, stream: bool) -> None:
     with pytest.raises(httpx.RemoteProtocolError):

@@ -29,6 +29,15 @@ anything up here.
 | `unicode`       | answers with `UNICODE`, in packets that end inside of characters                                |
 | `echo`          | answers with the JSON of the request's body                                                     |
 | `tools2`        | calls the request's tools, so many at once (1 unless said); with their results it answers       |
+| `aloud`         | `tools`: says its text before it calls                                                          |
+| `atonce`        | `tools`, streamed: has each call whole in one piece                                             |
+| `objects`       | `tools`: has arguments that are objects and not text; streamed as `atonce`                      |
+| `idless`        | `tools`: has calls without ids; streamed without indices too, as `atonce`                       |
+| `legacy`        | `tools`: makes a `function_call`, as before there were tools                                    |
+| `notools400`    | refuses with that status every request that has tools, in Ollama's words                        |
+| `badschema`     | refuses with 400 every request that has tools, in OpenAI's words for a schema                   |
+| `cached4`       | reports so many prompt tokens as read from a cache                                              |
+| `thought3`      | reports so many completion tokens as thought                                                    |
 | `in10`, `out5`  | reports so many prompt and completion tokens                                                    |
 | `usageless`     | reports no usage                                                                                |
 | `cut2`          | closes the socket in the middle of the body; streamed: after so many pieces                     |
@@ -85,6 +94,15 @@ DEFAULTS: Mapping[str, int] = {
     "unicode": 0,
     "echo": 0,
     "tools": 1,
+    "aloud": 0,
+    "atonce": 0,
+    "objects": 0,
+    "idless": 0,
+    "legacy": 0,
+    "notools": 400,
+    "badschema": 0,
+    "cached": 4,
+    "thought": 3,
     "in": 10,
     "out": 5,
     "usageless": 0,
@@ -171,8 +189,15 @@ def error(message: str, kind: str, code: str | None, param: str | None = None) -
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
 
 
-def refusal(model: str, words: Mapping[str, int]) -> Reply | None:
+def refusal(model: str, words: Mapping[str, int], body: Json) -> Reply | None:
     """The whole answer of a model that refuses or breaks, whether it was asked to stream or not."""
+    if "notools" in words and body.get("tools"):
+        said = f"registry.ollama.ai/library/{model}:latest does not support tools"
+        return Reply(words["notools"], error(said, "api_error", None))
+    if "badschema" in words and body.get("tools"):
+        said = f"Invalid schema for function '{body['tools'][0]['function']['name']}': schema must have type 'object'."
+        where = "tools[0].function.parameters"
+        return Reply(400, error(said, "invalid_request_error", "invalid_function_parameters", where))
     if "fail" in words:
         status = words["fail"]
         kind, code = ERROR_TYPES.get(status, ("server_error", "internal_error"))
@@ -204,6 +229,8 @@ class Turn:
     tool_calls: tuple[Json, ...]
     finish: str
     usage: Json | None
+    legacy: bool = False
+    at_once: bool = False
 
     def head(self, kind: str) -> Json:
         return {"id": f"chatcmpl-{self.number}", "object": kind, "created": 1_700_000_000, "model": self.model}
@@ -212,7 +239,9 @@ class Turn:
         message: Json = {"role": "assistant", "content": self.text}
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
-        if self.tool_calls:
+        if self.tool_calls and self.legacy:
+            message["function_call"] = self.tool_calls[0]["function"]
+        elif self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
         answer = self.head("chat.completion")
         answer["choices"] = [{"index": 0, "message": message, "finish_reason": self.finish}]
@@ -232,8 +261,12 @@ class Turn:
             yield self.chunk({"reasoning_content": self.reasoning})
         for piece in split(self.text or ""):
             yield self.chunk({"content": piece})
+        if self.at_once:
+            for index, call in enumerate(self.tool_calls):
+                yield self.chunk({"tool_calls": [{"index": index, **call} if "id" in call else call]})
+            return
         for delta in tool_deltas(self.tool_calls):
-            yield self.chunk({"tool_calls": [delta]})
+            yield self.chunk({"function_call": delta["function"]} if self.legacy else {"tool_calls": [delta]})
 
     def ending(self, with_usage: bool) -> Iterator[Json]:
         yield self.chunk({}, self.finish)
@@ -259,17 +292,20 @@ def tool_deltas(calls: tuple[Json, ...]) -> Iterator[Json]:
             yield {"index": index, "function": {"arguments": arguments[middle:] if half else arguments[:middle]}}
 
 
-def tool_calls(number: int, model: str, count: int, body: Json) -> tuple[Json, ...]:
-    """Calls of the request's tools in turn, each with the arguments {"query": <model>, "n": <index>}."""
-    names = [tool["function"]["name"] for tool in body.get("tools") or [] if "function" in tool] or ["lookup"]
-    return tuple(
-        {
-            "id": f"call_{number}_{index}",
-            "type": "function",
-            "function": {"name": names[index % len(names)], "arguments": json.dumps({"query": model, "n": index})},
-        }
-        for index in range(count)
-    )
+def tool_calls(number: int, model: str, words: Mapping[str, int], body: Json, text: str) -> tuple[Json, ...]:
+    """Calls of the request's tools in turn, each with the arguments {"query": <model>, "n": <index>}; one that takes an
+    `input`, as a custom tool that is told as a function, gets the model's text.
+    """
+    tools = [tool["function"] for tool in body.get("tools") or [] if "function" in tool] or [{"name": "lookup"}]
+    calls = []
+    for index in range(1 if "legacy" in words else words["tools"]):
+        tool = tools[index % len(tools)]
+        takes_text = "input" in ((tool.get("parameters") or {}).get("properties") or {})
+        arguments = {"input": text} if takes_text else {"query": model, "n": index}
+        written = arguments if "objects" in words else json.dumps(arguments)
+        call: Json = {"type": "function", "function": {"name": tool["name"], "arguments": written}}
+        calls.append(call if "idless" in words else {"id": f"call_{number}_{index}", **call})
+    return tuple(calls)
 
 
 def turn(number: int, model: str, words: Mapping[str, int], body: Json, said: str | None) -> Turn:
@@ -283,10 +319,14 @@ def turn(number: int, model: str, words: Mapping[str, int], body: Json, said: st
         text = None
     messages = body.get("messages") or [{}]
     if "tools" in words and messages[-1].get("role") != "tool":
-        text, finish = None, "tool_calls"
-        calls = tool_calls(number, model, words["tools"], body)
+        calls = tool_calls(number, model, words, body, text or "")
+        text, finish = text if "aloud" in words else None, "function_call" if "legacy" in words else "tool_calls"
     tokens = words.get("in", DEFAULTS["in"]), words.get("out", DEFAULTS["out"])
-    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+    usage: Json = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+    if "cached" in words:
+        usage["prompt_tokens_details"] = {"cached_tokens": words["cached"]}
+    if "thought" in words:
+        usage["completion_tokens_details"] = {"reasoning_tokens": words["thought"]}
     return Turn(
         number=number,
         model=model,
@@ -295,6 +335,8 @@ def turn(number: int, model: str, words: Mapping[str, int], body: Json, said: st
         tool_calls=calls,
         finish=finish,
         usage=None if "usageless" in words else usage,
+        legacy="legacy" in words,
+        at_once=not {"atonce", "idless", "objects"}.isdisjoint(words),
     )
 
 
@@ -494,7 +536,7 @@ class Upstream:
             await self._permits[call.model].acquire()
         if "hang" in words:
             await for_ever()
-        if reply := refusal(call.model, words):
+        if reply := refusal(call.model, words, call.body):
             return await self._whole(request, call, reply)
         if call.path != "/v1/chat/completions":
             return await self._decide(request, call, words)

@@ -3,9 +3,11 @@
 import click
 
 from bench_proxy import __version__
+from bench_proxy.cli.agents import agents
 from bench_proxy.cli.ask import ask
 from bench_proxy.cli.check_config import check_config
 from bench_proxy.cli.demo import demo
+from bench_proxy.cli.key import key
 from bench_proxy.cli.serve import serve
 from bench_proxy.cli.verdict import verdict
 
@@ -16,5 +18,5 @@ def main() -> None:
     """Ask a collection of models side by side, and say which answers were useful."""
 
 
-for command in (serve, demo, ask, verdict, check_config):
+for command in (serve, demo, ask, verdict, key, agents, check_config):
     main.add_command(command)

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from bench_proxy.config import (
-    SERVED_MODES,
     Config,
     environment,
     listed_models,
@@ -46,11 +45,8 @@ def check_config(file: Path, lanes: bool) -> None:
     click.echo(f"{source.block_file}: {_counted(len(config.collections), 'collection')}, no fault")
     for name, collection in config.collections.items():
         explorers = config.explorers_of(name)
-        served = collection.reply in SERVED_MODES
-        unserved = "" if served else f", which this version does not answer: ask bench/{name}:all"
         click.echo(
-            f"  bench/{name}: {', '.join(collection.members)} + {_counted(explorers, 'explorer')},"
-            f" {collection.reply}{unserved}"
+            f"  bench/{name}: {', '.join(collection.members)} + {_counted(explorers, 'explorer')}, {collection.reply}"
         )
     if lanes:
         _show_lanes(file, config)

@@ -27,7 +27,7 @@ def serve(file: Path, port: int, host: str) -> None:
     On 127.0.0.1 no key is asked unless one is set. For workers, TLS and the like run `litellm` itself.
     """
     try:
-        load(file, override=environment().bench_config)
+        config, _ = load(file, override=environment().bench_config)
         keyed = master_key_set(file)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
@@ -47,7 +47,8 @@ def serve(file: Path, port: int, host: str) -> None:
     # uvicorn raises the signal that ended it once more when all is done: a stop that was asked for is a good end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    click.echo(f"bench-proxy on http://{host}:{port}" + ("" if keyed else ", no key needed"), err=True)
+    needed = "no key needed" + (" but for bench" if config.access.require_key else "")
+    click.echo(f"bench-proxy on http://{host}:{port}" + ("" if keyed else f", {needed}"), err=True)
     server.serve(file, host, port)
 
 

@@ -13,32 +13,15 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats import efforts, sse
-from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.errors import BenchError, InvalidRequest, NotFound
+from bench_proxy.formats import anthropic_replies as replies
+from bench_proxy.formats import anthropic_turns, efforts, sse
+from bench_proxy.formats.anthropic_turns import MessagesTurn
+from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, Usage, Wish, dumps
 from bench_proxy.formats.chat_parts import flat, function_call, function_tool, image_part, schema_format, text_part
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Strict, Whole, checked, given
 from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest, Json
-
-STOP_REASONS = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "content_filter": "refusal",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-}
-
-ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    529: "overloaded_error",
-}
 
 # Reading. Each block says what it is in a chat completion. The tags of unions are in brackets, since they are no
 # places in a body. What is not declared is not read, as cache marks.
@@ -107,8 +90,11 @@ class Image(Block):
         return [self.source.part()]
 
 
+PDF = "application/pdf"
+
+
 class Document(Block):
-    """Plain text is text wherever it stands. A PDF is not, and neither is text that is to be cited."""
+    """Plain text is text wherever it stands, and a PDF that was sent is a file. What is to be cited is neither."""
 
     source: dict[str, Any]
     title: str | None = None
@@ -116,11 +102,24 @@ class Document(Block):
     citations: dict[str, Any] | None = None
 
     def parts(self) -> list[Json]:
-        written = self.source.get("data")
+        kind, data = self.source.get("type"), self.source.get("data")
         cited = (self.citations or {}).get("enabled")
-        if self.source.get("type") != "text" or not isinstance(written, str) or cited:
-            return [{"type": "document", "source": self.source}]
-        return [text_part(text) for text in (self.title, self.context, written) if text]
+        if isinstance(data, str) and not cited:
+            if kind == "text":
+                return [text_part(text) for text in (self.title, self.context, data) if text]
+            if kind == "base64" and self.source.get("media_type") == PDF:
+                return [*([text_part(self.context)] if self.context else ()), self._file(data)]
+        return [{"type": "document", "source": self.source}]
+
+    def _file(self, data: str) -> Json:
+        """OpenAI wants a name with each file, which need not be one that was there before.
+
+        https://platform.openai.com/docs/guides/pdf-files
+        """
+        return {
+            "type": "file",
+            "file": {"file_data": f"data:{PDF};base64,{data}", "filename": self.title or "document.pdf"},
+        }
 
 
 class Thinking(Block):
@@ -136,6 +135,18 @@ class ToolUse(Block):
         return function_call(self.id, self.name, orjson.dumps(self.input).decode())
 
 
+class ToolReference(Block):
+    """A tool that a search of the client's own has found. Models here know it from the start: they get all tools.
+
+    https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+    """
+
+    tool_name: str
+
+    def parts(self) -> list[Json]:
+        return [text_part(f"Found the tool {self.tool_name}.")]
+
+
 class Other(Block):
     """What only Anthropic runs or reads; a panel refuses it by its type."""
 
@@ -147,7 +158,7 @@ class Other(Block):
 
 
 BLOCKS = frozenset({"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"})
-INNER_BLOCKS = frozenset({"text", "image", "document"})
+INNER_BLOCKS = frozenset({"text", "image", "document", "tool_reference"})
 """Those that may stand in the result of a tool."""
 
 
@@ -163,17 +174,27 @@ InnerBlock = Annotated[
     Annotated[Text, Tag("[text]")]
     | Annotated[Image, Tag("[image]")]
     | Annotated[Document, Tag("[document]")]
+    | Annotated[ToolReference, Tag("[tool_reference]")]
     | Annotated[Other, Tag("[other]")],
     Discriminator(_kind(INNER_BLOCKS)),
 ]
 
 
+FAILED = "The tool call failed."
+
+
 class ToolResult(Block):
     tool_use_id: str
     content: str | Annotated[Many[InnerBlock], Field(max_length=MOST_PARTS)] | None = None
+    is_error: bool | None = None
 
     def message(self) -> Json:
-        return {"role": "tool", "tool_call_id": self.tool_use_id, "content": _content(self.content or "")}
+        content = _content(self.content or "")
+        return {
+            "role": "tool",
+            "tool_call_id": self.tool_use_id,
+            "content": _failed(content) if self.is_error else content,
+        }
 
 
 AnyBlock = Annotated[
@@ -202,7 +223,7 @@ class Message(Strict):
             yield {"role": self.role, "content": self.content}
             return
         yield from (block.message() for block in self.content if isinstance(block, ToolResult))
-        said = _content(self.content)
+        said = _content(_without_blanks(self.content))
         calls = [block.call() for block in self.content if isinstance(block, ToolUse)]
         if calls:
             yield {"role": self.role, "content": said or None, "tool_calls": calls}
@@ -263,6 +284,12 @@ class ToolChoice(Strict):
 class ThinkingConfig(Strict):
     type: str
     budget_tokens: Whole | None = None
+    display: str | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the caller wants to see it. https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking"""
+        return self.type in {"enabled", "adaptive"} and self.display != "omitted"
 
     @property
     def effort(self) -> str | None:
@@ -300,9 +327,10 @@ class Conversation(Strict):
 
     def request(self) -> ChatRequest:
         if self.thread and self.thread.get("previous_message_id") is not None:
-            raise InvalidRequest(
+            raise NotFound(
                 'a conversation cannot be continued by "thread": nothing is stored, send all of its messages',
                 param="thread.previous_message_id",
+                code=replies.NO_THREAD,
             )
         messages = [chat for message in self.messages for chat in message.chat()]
         if not messages:
@@ -357,6 +385,20 @@ def _content(content: str | Sequence[Block]) -> Any:
     return content if isinstance(content, str) else flat([part for block in content for part in block.parts()])
 
 
+def _without_blanks(blocks: Sequence[Block]) -> Sequence[Block]:
+    """Agents leave blank text beside the calls of tools and their results, and some models' servers refuse it there."""
+    if not any(isinstance(block, ToolUse | ToolResult) for block in blocks):
+        return blocks
+    return [block for block in blocks if not isinstance(block, Text) or block.text.strip()]
+
+
+def _failed(content: str | list[Json]) -> str | list[Json]:
+    """Of a result of a tool: in chat only its text can tell a model that this is an error."""
+    if isinstance(content, str):
+        return f"{FAILED}\n{content}" if content else FAILED
+    return [text_part(FAILED), *content]
+
+
 def _parallel(choice: ToolChoice) -> bool | None:
     return False if choice.disable_parallel_tool_use else None
 
@@ -380,19 +422,26 @@ class MessagesFormat:
 
     def read(self, body: Data) -> tuple[ChatRequest, Wish]:
         asked = checked(self._body, given(body))
-        return asked.request(), Wish(bool(asked.stream))
+        thoughts = asked.thinking is not None and asked.thinking.shown
+        return asked.request(), Wish(bool(asked.stream), thoughts=thoughts)
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         content = [text_part(answer.text) for answer in answers]
         reason = stop_reason([answer.finish_reason for answer in answers])
-        return dumps({**_message(envelope, content, reason, usage), "bench": data})
+        return dumps({**replies.message(envelope, content, reason, usage_of(usage)), "bench": data})
 
     def stream(self, envelope: Envelope) -> "MessagesStream":
         return MessagesStream(envelope)
 
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        return anthropic_turns.whole(envelope, spoken, usage, data)
+
+    def turn(self, envelope: Envelope) -> MessagesTurn:
+        return MessagesTurn(envelope)
+
     def error(self, error: BenchError) -> bytes:
         panel = (error.data or {}).get("panel")
-        return dumps(_error(error, f"req_{panel}" if panel else self._new_id()))
+        return dumps(replies.error(error, f"req_{panel}" if panel else self._new_id()))
 
 
 class MessagesStream(InTurn):
@@ -403,32 +452,23 @@ class MessagesStream(InTurn):
         self._envelope = envelope
 
     def _open(self, index: int) -> bytes:
-        start = b""
-        if index == 0:
-            # What was used is known at the end only, where clients take it from too.
-            start = event("message_start", message=_message(self._envelope, [], None, Usage(0, 0)))
-        return start + event("content_block_start", index=index, content_block=text_part(""))
+        start = replies.message_start(self._envelope) if index == 0 else b""
+        return start + replies.event("content_block_start", index=index, content_block=text_part(""))
 
     def _piece(self, text: str, index: int) -> bytes:
-        return event("content_block_delta", index=index, delta={"type": "text_delta", "text": text})
+        return replies.event("content_block_delta", index=index, delta={"type": "text_delta", "text": text})
 
     def _close(self, index: int) -> bytes:
-        return event("content_block_stop", index=index)
+        return replies.event("content_block_stop", index=index)
 
     def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
-        delta = {"stop_reason": stop_reason(finish_reasons), "stop_sequence": None}
-        last = event("message_delta", delta=delta, usage=usage_of(usage), bench=data)
-        return self._finish() + last + event("message_stop")
+        return self._finish() + replies.message_end(stop_reason(finish_reasons), usage_of(usage), data)
 
     def keep_alive(self) -> bytes:
-        return event("ping")
+        return replies.ping()
 
     def error(self, error: BenchError) -> bytes:
-        return event(**_error(error, f"req_{self._envelope.id}"))
-
-
-def event(type: str, **more: Any) -> bytes:
-    return sse.event({"type": type, **more}, name=type)
+        return replies.event(**replies.error(error, f"req_{self._envelope.id}"))
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
@@ -437,28 +477,10 @@ def usage_of(usage: Usage) -> dict[str, int]:
 
 def stop_reason(finish_reasons: Sequence[str]) -> str:
     """A message has one reason, also one of several answers: theirs if they share it. Each one's own is in `bench`."""
-    reasons = {STOP_REASONS.get(reason, "end_turn") for reason in finish_reasons}
+    reasons = {replies.STOP_REASONS.get(reason, "end_turn") for reason in finish_reasons}
     return reasons.pop() if len(reasons) == 1 else "end_turn"
 
 
 def count(tokens: int) -> bytes:
     """The reply to a request that counts tokens."""
     return dumps({"input_tokens": tokens, "bench": {"estimate": True}})
-
-
-def _message(envelope: Envelope, content: Sequence[Json], reason: str | None, usage: Usage) -> dict[str, Any]:
-    return {
-        "id": f"msg_{envelope.id}",
-        "type": "message",
-        "role": "assistant",
-        "model": envelope.model,
-        "content": content,
-        "stop_reason": reason,
-        "stop_sequence": None,
-        "usage": usage_of(usage),
-    }
-
-
-def _error(error: BenchError, request: str) -> dict[str, Any]:
-    kind = ERROR_TYPES.get(error.status, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": error.message}, "request_id": request}

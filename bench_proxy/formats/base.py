@@ -1,13 +1,14 @@
 """What a format must be able to do. Adding one is a module and a row in `formats/places.py`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
 
 from bench_proxy.errors import BenchError
-from bench_proxy.formats.request import ChatRequest
+from bench_proxy.formats.relays import Relaying
+from bench_proxy.formats.request import ChatRequest, ToolName
 
 Data = Mapping[str, Any]
 
@@ -20,14 +21,21 @@ class Envelope:
     model: str
     created: int
     include_usage: bool = False
+    tools: Mapping[str, ToolName] = field(default_factory=dict)
+    """How the caller knows tools that models know by another name or as another kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens over all seats."""
+    """Tokens, of a panel over all seats. Cached ones and those written to a cache are among the prompt's, those of
+    reasoning among the completion's.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +43,14 @@ class Wish:
     """How the reply should come.
 
     `alternatives`: whether it can hold several answers side by side, which mode `choices` needs. `ready` is the
-    whole reply to a request that asks no model anything, as Ollama's clients send to load one.
+    whole reply to a request that asks no model anything, as Ollama's clients send to load one. `thoughts`: whether
+    what a model thinks aloud is wanted in route mode.
     """
 
     stream: bool
     include_usage: bool = False
     alternatives: bool = True
+    thoughts: bool = True
     ready: bytes | None = None
 
 
@@ -50,6 +60,56 @@ class Alternative:
 
     text: str
     finish_reason: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call as the caller is to get it. `name` is the one that models know, `arguments` a JSON object as text;
+    for a custom tool it is whatever text that tool takes.
+    """
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One model's whole answer, as route mode replies with it. The finish reason is in the words of chat."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: Sequence[ToolCall] = ()
+    finish_reason: str = "stop"
+
+
+class TurnStream(Protocol):
+    """One model's answer while it comes, as route mode streams it: thoughts, text and calls, in any order.
+
+    Only one call is open at a time, and only `arguments` come before it is done.
+    """
+
+    def begin(self) -> bytes: ...
+
+    def thought(self, text: str) -> bytes: ...
+
+    def text(self, text: str) -> bytes: ...
+
+    def call(self, call: ToolCall) -> bytes:
+        """Open a call; its arguments follow in pieces. Those of a custom tool come in one."""
+        ...
+
+    def arguments(self, text: str) -> bytes: ...
+
+    def call_done(self) -> bytes: ...
+
+    def end(self, finish_reason: str, usage: Usage, data: Data) -> bytes:
+        """The last events, the format's own terminal one included. `data` is `bench`."""
+        ...
+
+    def keep_alive(self) -> bytes: ...
+
+    def error(self, error: BenchError) -> bytes: ...
 
 
 class Stream(Protocol):
@@ -92,6 +152,14 @@ class Format(Protocol):
 
     def stream(self, envelope: Envelope) -> Stream: ...
 
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        """The whole reply of route mode."""
+        ...
+
+    def turn(self, envelope: Envelope) -> TurnStream:
+        """The streamed reply of route mode."""
+        ...
+
     def error(self, error: BenchError) -> bytes:
         """The body of a reply that is an error."""
         ...
@@ -103,12 +171,14 @@ class Place:
 
     `model` is the model that the address names. `count` writes a token count, where that is what is asked for.
     `host_path` is a path that LiteLLM knows, where it does not know this one: it decides by the path what a key may do.
+    `native` passes on the answers of members that speak the format themselves.
     """
 
     format: Format
     model: str | None = None
     count: Callable[[int], bytes] | None = None
     host_path: str | None = None
+    native: Relaying | None = None
 
 
 _LINE_SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
@@ -116,7 +186,15 @@ _LINE_SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")
 
 def dumps(value: object) -> bytes:
     """JSON without the three characters at which some clients wrongly end a line."""
-    encoded = orjson.dumps(value)
+    return _escaped(orjson.dumps(value))
+
+
+def one_line(data: bytes) -> bytes:
+    """JSON that was written elsewhere, on one line. Within its texts line breaks are escaped already."""
+    return _escaped(data.replace(b"\r", b" ").replace(b"\n", b" "))
+
+
+def _escaped(encoded: bytes) -> bytes:
     for raw, escaped in _LINE_SEPARATORS:
         if raw in encoded:
             encoded = encoded.replace(raw, escaped)

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bench_proxy.config import MODEL_PREFIX, REPLY_MODES, SERVED_MODES, Config, ReplyMode, StreamMode, closest
+from bench_proxy.config import MODEL_PREFIX, REPLY_MODES, Config, ReplyMode, StreamMode, closest
 from bench_proxy.errors import InvalidRequest, UnknownModel
 from bench_proxy.formats.request import Brief
+from bench_proxy.formats.sessions import session_of
 
 BENCH_MODEL = re.compile(r"^bench(?:$|[/:])", re.IGNORECASE)
 
@@ -93,7 +94,14 @@ def read_brief(
         blind=bool(options.blind),
         partial=options.partial or "accept",
         conversation=options.conversation,
+        conversation_by="bench.conversation" if options.conversation is None or _says(body) else "header",
+        session=session_of(body, headers),
     )
+
+
+def _says(body: Mapping[str, Any]) -> bool:
+    """Whether the body itself says which conversation this is."""
+    return (body.get("bench") or {}).get("conversation") is not None
 
 
 def _split(model: str, config: Config, callable_collections: list[str]) -> tuple[str, ReplyMode | None]:
@@ -117,8 +125,8 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
             return name, mode
     suffix = suffix[:LONGEST_ECHO]
     raise InvalidRequest(
-        f'unknown reply mode ":{suffix}"{closest(suffix, SERVED_MODES) or "."} The modes are: '
-        f"{', '.join(f':{mode}' for mode in SERVED_MODES)}. {menu}",
+        f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES) or "."} The modes are: '
+        f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {menu}",
         param="model",
     )
 
@@ -157,12 +165,12 @@ def _options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Options:
         path = ".".join(str(part) for part in error["loc"])
         detail = error["msg"][0].lower() + error["msg"][1:]
         if path == "reply":
-            detail = f"is none of the modes that this version answers: {', '.join(SERVED_MODES)}"
+            detail = f"is none of the modes that this version answers: {', '.join(REPLY_MODES)}"
         raise InvalidRequest(f"bench.{path}: {detail}", param=f"bench.{path}") from None
 
 
 HEADER = "x-bench-"
-SENT = frozenset({"panel", "collection", "seats"})
+SENT = frozenset({"panel", "collection", "seats", "call", "model"})
 """What replies say in such headers: a gateway that sends them back asks for nothing."""
 
 

@@ -9,7 +9,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bench_proxy.errors import BenchError
-from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats import chat_turns
+from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, TurnStream, Usage, Wish, dumps
+from bench_proxy.formats.chat_replies import error_body, head, usage_of
+from bench_proxy.formats.chat_tools import nested, nested_choice, tool_names
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Integer, Many, Number, Strict, checked, given
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.formats.sse import COMMENT, CONTENT_TYPE, DONE, event
@@ -81,8 +84,13 @@ class ChatFormat:
         # An empty list of tools is no tools; what only steers tools goes with it, since vendors refuse it alone.
         left_out = OURS | HARMLESS | (frozenset() if any(body.get(t) for t in TOOLS) else TOOL_SETTINGS)
         settings = {name: value for name, value in given(body).items() if name not in left_out}
+        if tools := [nested(tool) for tool in settings.get("tools", ())]:
+            settings["tools"] = tools
+        if "tool_choice" in settings:
+            settings["tool_choice"] = nested_choice(settings["tool_choice"])
         usage = bool(asked.stream_options and asked.stream_options.include_usage)
-        return ChatRequest(body["messages"], settings), Wish(bool(asked.stream), usage)
+        names = tool_names(tools, settings.get("functions", ()))
+        return ChatRequest(body["messages"], settings, names), Wish(bool(asked.stream), usage)
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         choices = [
@@ -94,11 +102,17 @@ class ChatFormat:
             }
             for index, answer in enumerate(answers)
         ]
-        head = _head(envelope, "chat.completion")
-        return dumps({**head, "choices": choices, "usage": usage_of(usage), "bench": data})
+        told = {**head(envelope, "chat.completion"), "choices": choices, "usage": usage_of(usage), "bench": data}
+        return dumps(told)
 
     def stream(self, envelope: Envelope) -> "ChatStream":
-        return ChatStream(_head(envelope, "chat.completion.chunk"), envelope.include_usage)
+        return ChatStream(head(envelope, "chat.completion.chunk"), envelope.include_usage)
+
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        return chat_turns.whole(envelope, spoken, usage, data)
+
+    def turn(self, envelope: Envelope) -> TurnStream:
+        return chat_turns.ChatTurn(envelope)
 
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))
@@ -140,29 +154,3 @@ class ChatStream:
 
     def _choice(self, delta: Data, index: int, finish_reason: str | None) -> Data:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-
-
-def _head(envelope: Envelope, kind: str) -> Data:
-    return {
-        "id": f"chatcmpl-{envelope.id}",
-        "object": kind,
-        "created": envelope.created,
-        "model": envelope.model,
-    }
-
-
-def usage_of(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-
-
-def error_body(error: BenchError) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-    }
-    if error.data is not None:
-        body["bench"] = error.data
-    return body

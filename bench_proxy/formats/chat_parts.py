@@ -19,7 +19,7 @@ def flat(parts: Sequence[Json]) -> Any:
     """Content of a message. A lone text is a string, which is the one form that every model's server takes."""
     if not parts:
         return ""
-    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+    return parts[0].get("text") or "" if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
 def function_call(id: str, name: str, arguments: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from bench_proxy.errors import BenchError
-from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
-from bench_proxy.formats.chat import ChatFormat, ChatStream, error_body, usage_of
+from bench_proxy.errors import BenchError, InvalidRequest
+from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, ToolCall, TurnStream, Usage, Wish, dumps
+from bench_proxy.formats.chat import TOOLS, ChatFormat, ChatStream
+from bench_proxy.formats.chat_replies import error_body, usage_of
 from bench_proxy.formats.checking import NO_GAPS, Strict, checked, refused
 from bench_proxy.formats.request import ChatRequest
 
@@ -61,8 +62,9 @@ class CompletionsFormat:
         own = checked(Body, body)
         rest = {name: value for name, value in body.items() if name not in Body.model_fields}
         request, wish = CHAT.read({**rest, "messages": [{"role": "user", "content": own.prompt}]})
+        _refuse_tools(request)
         # Whoever says how many choices there should be looks at all of them; others read the first.
-        return request, replace(wish, alternatives=body.get("n") is not None)
+        return request, replace(wish, alternatives=body.get("n") is not None, thoughts=False)
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         choices = [_choice(answer.text, index, answer.finish_reason) for index, answer in enumerate(answers)]
@@ -71,13 +73,63 @@ class CompletionsFormat:
     def stream(self, envelope: Envelope) -> "CompletionsStream":
         return CompletionsStream(_head(envelope), envelope.include_usage)
 
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        return self.whole(envelope, [Alternative(spoken.text, spoken.finish_reason)], usage, data)
+
+    def turn(self, envelope: Envelope) -> TurnStream:
+        return CompletionsTurn(self.stream(envelope))
+
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))
+
+
+def _refuse_tools(request: ChatRequest) -> None:
+    for name in TOOLS:
+        if request.settings.get(name):
+            raise InvalidRequest(
+                f"{name} cannot be used here, as a completion has no place for a call of one; send the request to"
+                " /v1/chat/completions, with a model name that ends in :route",
+                param=name,
+            )
 
 
 class CompletionsStream(ChatStream):
     def _choice(self, delta: Data, index: int, finish_reason: str | None) -> Data:
         return _choice(delta.get("content", ""), index, finish_reason)
+
+
+class CompletionsTurn:
+    """The text of one model's answer. There is no place for more than text, and no tool can be asked for."""
+
+    def __init__(self, stream: CompletionsStream) -> None:
+        self._stream = stream
+
+    def begin(self) -> bytes:
+        return self._stream.begin()
+
+    def thought(self, text: str) -> bytes:
+        return b""
+
+    def text(self, text: str) -> bytes:
+        return self._stream.text(text)
+
+    def call(self, call: ToolCall) -> bytes:
+        return b""
+
+    def arguments(self, text: str) -> bytes:
+        return b""
+
+    def call_done(self) -> bytes:
+        return b""
+
+    def end(self, finish_reason: str, usage: Usage, data: Data) -> bytes:
+        return self._stream.end([finish_reason], usage, data)
+
+    def keep_alive(self) -> bytes:
+        return self._stream.keep_alive()
+
+    def error(self, error: BenchError) -> bytes:
+        return self._stream.error(error)
 
 
 REASONS = frozenset({"stop", "length", "content_filter"})

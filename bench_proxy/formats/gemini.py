@@ -9,7 +9,7 @@ alone, as Google's own parser takes it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
@@ -20,11 +20,15 @@ from pydantic.alias_generators import to_camel
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats import efforts, sse
-from bench_proxy.formats.base import Alternative, Data, Envelope, Place, Usage, Wish, dumps
-from bench_proxy.formats.brief import collection_of, is_bench_model
+from bench_proxy.formats.base import Alternative, Data, Envelope, Place, Spoken, Usage, Wish, dumps
+from bench_proxy.formats.brief import LONGEST_ECHO, collection_of, is_bench_model
 from bench_proxy.formats.calls import Calls
 from bench_proxy.formats.chat_parts import flat, function_tool, image_part, schema_format, text_part
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given, refused
+from bench_proxy.formats.function_names import known, renamed
+from bench_proxy.formats.gemini_relay import GeminiRelaying
+from bench_proxy.formats.gemini_replies import Chunks, candidate, error_body, reply, speech
+from bench_proxy.formats.gemini_turns import GeminiTurn, spoken_reply
 from bench_proxy.formats.request import ChatRequest, Json
 
 
@@ -135,8 +139,9 @@ def _mode(mode: str) -> str:
 
 
 class ThinkingConfig(Fields):
-    """`includeThoughts` is left out: a panel shows answers."""
+    """`include_thoughts` is for route mode: a panel shows answers."""
 
+    include_thoughts: bool | None = None
     thinking_budget: Annotated[Whole, Field(ge=-1)] | None = None
     thinking_level: Annotated[str, AfterValidator(_effort)] | None = None
 
@@ -221,12 +226,12 @@ def place(path: str, query: bytes) -> Place | None:
     host_path = f"/v1beta/models/{f'bench/{collection_of(model)}'.rstrip('/')}:generateContent"
     match address["action"]:
         case "generateContent":
-            return Place(WHOLE, model, host_path=host_path)
+            return Place(WHOLE, model, host_path=host_path, native=NATIVE)
         case "countTokens":
             return Place(COUNT, model, count=_count, host_path=host_path)
         case _:
             events = parse_qs(query.decode("latin-1")).get("alt", [""])[-1] == "sse"
-            return Place(EVENTS if events else ARRAY, model, host_path=host_path)
+            return Place(EVENTS if events else ARRAY, model, host_path=host_path, native=NATIVE)
 
 
 def _count(tokens: int) -> bytes:
@@ -247,7 +252,10 @@ class GeminiFormat:
         messages = _messages(asked)
         if not any(message["role"] != "system" for message in messages):
             raise InvalidRequest('"contents": there is no text and no image in them', param="contents")
-        return ChatRequest(messages, _settings(asked)), Wish(stream=self._manner in {"events", "array"})
+        thinking = (asked.generation_config or GenerationConfig()).thinking_config or ThinkingConfig()
+        # Google shows no thoughts unless it is told to.
+        wish = Wish(stream=self._manner in {"events", "array"}, thoughts=thinking.include_thoughts is True)
+        return ChatRequest(messages, _settings(asked), renamed(f.name for f in _declared(asked))), wish
 
     def _asked(self, body: Data) -> Asked:
         wrapped = ("generateContentRequest", "generate_content_request")
@@ -256,109 +264,52 @@ class GeminiFormat:
         return checked(Asked, body)
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
-        candidates = [_candidate(a.text, index, a.finish_reason) for index, a in enumerate(answers)]
-        return dumps(_reply(envelope, candidates, usage, data))
+        candidates = [candidate([speech(a.text)], index, a.finish_reason) for index, a in enumerate(answers)]
+        return dumps(reply(envelope, candidates, usage, data))
 
     def stream(self, envelope: Envelope) -> "GeminiStream":
         return GeminiStream(envelope, events=self._manner == "events")
 
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        return spoken_reply(envelope, spoken, usage, data)
+
+    def turn(self, envelope: Envelope) -> GeminiTurn:
+        return GeminiTurn(envelope, events=self._manner == "events")
+
     def error(self, error: BenchError) -> bytes:
-        return dumps(_error(error))
+        return dumps(error_body(error))
 
 
 WHOLE, EVENTS, ARRAY, COUNT = (GeminiFormat(manner) for manner in ("whole", "events", "array", "count"))
+NATIVE = GeminiRelaying()
 
 
 class GeminiStream:
-    """Chunks that are replies of their own, as server-sent events or as the items of one JSON array."""
+    """A panel's answers as chunks that are replies of their own."""
 
     def __init__(self, envelope: Envelope, *, events: bool) -> None:
         self._envelope = envelope
-        self._events = events
-        self._begun = False
+        self._chunks = Chunks(events=events)
 
     def begin(self, index: int = 0) -> bytes:
         return b""
 
     def text(self, text: str, index: int = 0) -> bytes:
-        return self._chunk(_reply(self._envelope, [_candidate(text, index)]))
+        return self._chunks.chunk(reply(self._envelope, [candidate([speech(text)], index)]))
 
     def done(self, index: int = 0) -> bytes:
         return b""
 
     def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
-        last = [_candidate("", index, reason) for index, reason in enumerate(finish_reasons)]
-        return self._chunk(_reply(self._envelope, last, usage, data)) + self._close()
+        last = [candidate([speech("")], index, reason) for index, reason in enumerate(finish_reasons)]
+        return self._chunks.chunk(reply(self._envelope, last, usage, data)) + self._chunks.close()
 
     def keep_alive(self) -> bytes:
         # Google's SDKs take nothing but data for an event: a comment ends the reply with an error.
         return self.text("")
 
     def error(self, error: BenchError) -> bytes:
-        return self._chunk(_error(error)) + self._close()
-
-    def _chunk(self, value: Json) -> bytes:
-        if self._events:
-            return sse.event(value)
-        before, self._begun = b",\n" if self._begun else b"[", True
-        return before + dumps(value)
-
-    def _close(self) -> bytes:
-        return b"" if self._events else b"]\n"
-
-
-_FINISH_REASONS = {
-    "stop": "STOP",
-    "tool_calls": "STOP",
-    "function_call": "STOP",
-    "length": "MAX_TOKENS",
-    "content_filter": "SAFETY",
-}
-
-_STATUS_WORDS = {
-    401: "UNAUTHENTICATED",
-    402: "FAILED_PRECONDITION",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    408: "DEADLINE_EXCEEDED",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    499: "CANCELLED",
-    501: "UNIMPLEMENTED",
-    502: "UNAVAILABLE",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-
-
-def _reply(envelope: Envelope, candidates: list[Json], usage: Usage | None = None, data: Data | None = None) -> Json:
-    reply: dict[str, Any] = {"candidates": candidates}
-    if usage is not None:
-        reply["usageMetadata"] = {
-            "promptTokenCount": usage.prompt_tokens,
-            "candidatesTokenCount": usage.completion_tokens,
-            "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
-        }
-    reply |= {"modelVersion": envelope.model, "responseId": envelope.id}
-    return reply if data is None else {**reply, "bench": data}
-
-
-def _candidate(text: str, index: int, finish_reason: str | None = None) -> Json:
-    content = {"role": "model", "parts": [{"text": text}]}
-    if finish_reason is None:
-        return {"content": content, "index": index}
-    return {"content": content, "finishReason": _FINISH_REASONS.get(finish_reason, "OTHER"), "index": index}
-
-
-def _error(error: BenchError) -> Json:
-    """`error` comes first and `code` is a number: Google's Python SDK knows an error in a stream by that."""
-    word = _STATUS_WORDS.get(error.status) or ("INVALID_ARGUMENT" if error.status < 500 else "INTERNAL")
-    said: dict[str, Any] = {"code": error.status, "message": error.message, "status": word}
-    if error.retry_after is not None:
-        # Where Google's own clients look; the gemini-cli reads no Retry-After.
-        info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{error.retry_after}s"}
-        said["details"] = [info]
-    return {"error": said} if error.data is None else {"error": said, "bench": error.data}
+        return self._chunks.chunk(error_body(error)) + self._chunks.close()
 
 
 def _messages(asked: Asked) -> list[Json]:
@@ -383,7 +334,7 @@ def _is_by_model(content: Content) -> bool:
 
 def _called(calls: Calls, parts: Sequence[Part]) -> list[Json]:
     called = (part.function_call for part in parts if part.function_call)
-    return calls.made((call.id, call.name, orjson.dumps(call.args or {}).decode()) for call in called)
+    return calls.made((call.id, known(call.name), orjson.dumps(call.args or {}).decode()) for call in called)
 
 
 def _results(calls: Calls, parts: Sequence[Part]) -> list[Json]:
@@ -392,7 +343,7 @@ def _results(calls: Calls, parts: Sequence[Part]) -> list[Json]:
 
 def _result(calls: Calls, result: FunctionResponse) -> Json:
     content = flat([text_part(orjson.dumps(result.response or {}).decode()), *_parts(result.parts or ())])
-    return {"role": "tool", "tool_call_id": calls.answered(result.id, result.name), "content": content}
+    return {"role": "tool", "tool_call_id": calls.answered(result.id, known(result.name)), "content": content}
 
 
 def _said(calls: Calls, parts: Sequence[Part]) -> list[Json]:
@@ -442,6 +393,9 @@ def _chat_parts(part: Part) -> Iterator[Json]:
                 yield {key: value, "type": key}
 
 
+_AUDIO = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+"""A kind of audio -> chat's word for it, where they differ."""
+
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
@@ -452,7 +406,7 @@ def _inline(blob: Blob) -> Json:
     if kind == "image":
         return image_part(f"data:image/{subtype};base64,{data}")
     if kind == "audio":
-        return {"type": "input_audio", "input_audio": {"data": data, "format": subtype}}
+        return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO.get(subtype, subtype)}}
     name = {"filename": blob.display_name} if blob.display_name else {}
     return {"type": "file", "file": {"file_data": f"data:{blob.mime_type};base64,{data}", **name}}
 
@@ -512,8 +466,7 @@ def _tool_settings(asked: Asked) -> dict[str, Any]:
     """Functions as chat has them; which of them may be called is said by sending no others."""
     config = (asked.tool_config and asked.tool_config.function_calling_config) or FunctionCallingConfig()
     allowed = set(config.allowed_function_names or ()) if config.mode in {"ANY", "VALIDATED"} else set()
-    declared = [function for tool in asked.tools or () for function in tool.function_declarations or ()]
-    functions = [_function(f) for f in [f for f in declared if f.name in allowed] or declared]
+    functions = [_function(declaration) for declaration in _callable(_declared(asked), allowed)]
     theirs = [
         {to_camel(key): value, "type": to_camel(key)}
         for tool in asked.tools or ()
@@ -523,18 +476,32 @@ def _tool_settings(asked: Asked) -> dict[str, Any]:
     if not functions and not theirs:
         return {}
     settings: dict[str, Any] = {"tools": functions + theirs}
-    if config.mode == "ANY" and len(allowed) == 1:
-        settings["tool_choice"] = {"type": "function", "function": {"name": allowed.pop()}}
+    if config.mode == "ANY" and allowed and len(functions) == 1:
+        settings["tool_choice"] = {"type": "function", "function": {"name": functions[0]["function"]["name"]}}
     elif choice := _TOOL_CHOICES.get(config.mode or ""):
         settings["tool_choice"] = choice
     return settings
+
+
+def _declared(asked: Asked) -> list[FunctionDeclaration]:
+    return [function for tool in asked.tools or () for function in tool.function_declarations or ()]
+
+
+def _callable(declared: Sequence[FunctionDeclaration], allowed: Collection[str]) -> Sequence[FunctionDeclaration]:
+    """Those that may be called: all, where none is named. Raises InvalidRequest when only others are named."""
+    found = [declaration for declaration in declared if declaration.name in allowed]
+    if found or not allowed or not declared:
+        return found or declared
+    field = "toolConfig.functionCallingConfig.allowedFunctionNames"
+    there = ", ".join(declaration.name for declaration in declared)[:LONGEST_ECHO]
+    raise InvalidRequest(f'"{field}": names none of the functions that are declared: {there}', param=field)
 
 
 def _function(declaration: FunctionDeclaration) -> Json:
     parameters: Json | None = declaration.parameters_json_schema
     if parameters is None and declaration.parameters is not None:
         parameters = _json_schema(declaration.parameters)
-    return function_tool(declaration.name, declaration.description, parameters)
+    return function_tool(known(declaration.name), declaration.description, parameters)
 
 
 _SCHEMA_NAMES = {"ref": "$ref", "defs": "$defs"}

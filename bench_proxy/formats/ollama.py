@@ -8,14 +8,13 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats import efforts
-from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
+from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, Usage, Wish, dumps
 from bench_proxy.formats.calls import Calls
 from bench_proxy.formats.chat_parts import flat, image_part, schema_format, text_part
 from bench_proxy.formats.checking import (
@@ -30,10 +29,10 @@ from bench_proxy.formats.checking import (
     given,
     refused,
 )
+from bench_proxy.formats.function_names import known, renamed
+from bench_proxy.formats.ollama_lines import head, last, line, piece
+from bench_proxy.formats.ollama_turns import OllamaTurn, spoken_reply
 from bench_proxy.formats.request import ChatRequest, Json
-
-Said = Callable[[str], Data]
-"""What a line of a reply holds for a piece of text."""
 
 LEVELS = ("low", "medium", "high", "max")
 
@@ -74,13 +73,15 @@ def _response_format(wanted: Any) -> Json | None:
     raise ValueError('should be "json" or a JSON schema')
 
 
-def _effort(think: Any) -> str | None:
-    """Only a level says how much; without one each model thinks as it does by itself."""
-    if think is None or isinstance(think, bool):
-        return None
-    if isinstance(think, str) and think in LEVELS:
-        return efforts.of_level(think)
+def _think(think: Any) -> bool | str | None:
+    if think is None or isinstance(think, bool) or (isinstance(think, str) and think in LEVELS):
+        return think
     raise ValueError(f"should be true, false, or one of: {', '.join(LEVELS)}")
+
+
+def _effort(think: bool | str | None) -> str | None:
+    """Only a level says how much; without one each model thinks as it does by itself."""
+    return efforts.of_level(think) if isinstance(think, str) else None
 
 
 def _unloads(keep_alive: Any) -> bool:
@@ -130,7 +131,7 @@ class Asked(Strict):
 
     stream: bool | None = None
     format: Annotated[Any, AfterValidator(_response_format)] = None
-    think: Annotated[Any, AfterValidator(_effort)] = None
+    think: Annotated[Any, AfterValidator(_think)] = None
     keep_alive: Annotated[Any, AfterValidator(_unloads)] = False
     options: Options | None = None
     logprobs: bool | None = None
@@ -140,7 +141,7 @@ class Asked(Strict):
         said = {
             **(self.options or Options()).settings(),
             "response_format": self.format,
-            "reasoning_effort": self.think,
+            "reasoning_effort": _effort(self.think),
             "logprobs": self.logprobs or None,
             "top_logprobs": self.top_logprobs if self.logprobs else None,
         }
@@ -199,24 +200,31 @@ class OllamaFormat(ABC):
     def read(self, body: Data) -> tuple[ChatRequest, Wish]: ...
 
     @abstractmethod
-    def said(self, text: str) -> Data: ...
+    def said(self, text: str, thinking: str = "", calls: Sequence[Data] = ()) -> Data:
+        """What a line holds for a piece of text, one of thinking, and whole calls."""
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         # There is one, since this format says that it has no room for more.
         text = "".join(answer.text for answer in answers)
-        return dumps(_last(envelope, self.said(text), answers[-1].finish_reason, usage, data))
+        return dumps(last(envelope, self.said(text), answers[-1].finish_reason, usage, data))
 
     def stream(self, envelope: Envelope) -> "OllamaStream":
         return OllamaStream(envelope, self.said)
+
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        return spoken_reply(envelope, self.said, spoken, usage, data)
+
+    def turn(self, envelope: Envelope) -> OllamaTurn:
+        return OllamaTurn(envelope, self.said)
 
     def error(self, error: BenchError) -> bytes:
         return dumps({"error": error.message})
 
     def _nothing_asked(self, body: Data, asked: Asked) -> tuple[ChatRequest, Wish]:
         """Clients load a model before they use it, and unload it afterwards; here it is always there."""
-        head = _head(Envelope("", str(body.get("model", "")), int(self._now())))
+        envelope = Envelope("", str(body.get("model", "")), int(self._now()))
         reason = "unload" if asked.keep_alive else "load"
-        ready = dumps({**head, **self.said(""), "done": True, "done_reason": reason})
+        ready = dumps({**head(envelope), **self.said(""), "done": True, "done_reason": reason})
         return ChatRequest([], {}), Wish(stream=False, alternatives=False, ready=ready)
 
 
@@ -227,11 +235,17 @@ class OllamaChat(OllamaFormat):
             return self._nothing_asked(body, asked)
         settings = asked.settings()
         if asked.tools:
-            settings["tools"] = [{"type": "function", **tool} for tool in asked.tools]
-        return ChatRequest(_conversation(asked.messages), settings), _wish(asked)
+            settings["tools"] = [_tool(tool) for tool in asked.tools]
+        names = renamed(name for tool in asked.tools or () if (name := _name(tool)) is not None)
+        return ChatRequest(_conversation(asked.messages), settings, names), _wish(asked)
 
-    def said(self, text: str) -> Data:
-        return {"message": {"role": "assistant", "content": text}}
+    def said(self, text: str, thinking: str = "", calls: Sequence[Data] = ()) -> Data:
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if thinking:
+            message["thinking"] = thinking
+        if calls:
+            message["tool_calls"] = calls
+        return {"message": message}
 
 
 class OllamaGenerate(OllamaFormat):
@@ -243,14 +257,15 @@ class OllamaGenerate(OllamaFormat):
         user = {"role": "user", "content": _content(asked.prompt, asked.images)}
         return ChatRequest([*system, user], asked.settings()), _wish(asked)
 
-    def said(self, text: str) -> Data:
-        return {"response": text}
+    def said(self, text: str, thinking: str = "", calls: Sequence[Data] = ()) -> Data:
+        # A prompt is sent without tools, and its answer has no place for a call.
+        return {"response": text, **({"thinking": thinking} if thinking else {})}
 
 
 class OllamaStream:
-    """Lines of JSON, of which the last one is `done`. Only one alternative ever begins."""
+    """A panel's reply, line by line. Only one alternative ever begins."""
 
-    def __init__(self, envelope: Envelope, said: Said) -> None:
+    def __init__(self, envelope: Envelope, said: Callable[[str], Data]) -> None:
         self._envelope = envelope
         self._said = said
 
@@ -258,29 +273,38 @@ class OllamaStream:
         return self.text("")
 
     def text(self, text: str, index: int = 0) -> bytes:
-        return _line({**_head(self._envelope), **self._said(text), "done": False})
+        return piece(self._envelope, self._said(text))
 
     def done(self, index: int = 0) -> bytes:
         return b""
 
     def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
-        return _line(_last(self._envelope, self._said(""), finish_reasons[-1], usage, data))
+        return line(last(self._envelope, self._said(""), finish_reasons[-1], usage, data))
 
     def keep_alive(self) -> bytes:
         # Clients read every line as JSON, an empty one too.
         return self.text("")
 
     def error(self, error: BenchError) -> bytes:
-        return _line({"error": error.message})
+        return line({"error": error.message})
 
 
-def rfc3339(seconds: int) -> str:
-    """Unix seconds as Ollama writes times."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _name(tool: Data) -> str | None:
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _tool(tool: Data) -> Data:
+    told = {**tool, "type": tool.get("type") or "function"}
+    if (name := _name(tool)) is not None:
+        told["function"] = {**tool["function"], "name": known(name)}
+    return told
 
 
 def _wish(asked: Asked) -> Wish:
-    return Wish(stream=asked.stream is not False, alternatives=False)
+    """Ollama's models think, and show it, unless they are told not to."""
+    return Wish(stream=asked.stream is not False, alternatives=False, thoughts=asked.think is not False)
 
 
 def _conversation(messages: Sequence[Message]) -> list[Data]:
@@ -293,11 +317,11 @@ def _message(message: Message, calls: Calls) -> Data:
     if message.role == "tool":
         return {
             "role": "tool",
-            "tool_call_id": calls.answered(message.tool_call_id, message.tool_name),
+            "tool_call_id": calls.answered(message.tool_call_id, known(message.tool_name or "")),
             "content": content,
         }
     if message.tool_calls:
-        made = calls.made((call.id, call.function.name, call.function.arguments) for call in message.tool_calls)
+        made = calls.made((call.id, known(call.function.name), call.function.arguments) for call in message.tool_calls)
         # Some vendors refuse empty text beside a call.
         return {"role": message.role, "content": content or None, "tool_calls": made}
     return {"role": message.role, "content": content}
@@ -305,46 +329,3 @@ def _message(message: Message, calls: Calls) -> Data:
 
 def _content(text: str | None, images: Sequence[str] | None) -> Any:
     return flat([*([text_part(text)] if text else []), *(image_part(url) for url in images or ())])
-
-
-def _head(envelope: Envelope) -> Data:
-    return {"model": envelope.model, "created_at": rfc3339(envelope.created)}
-
-
-def _last(envelope: Envelope, said: Data, finish_reason: str, usage: Usage, data: Data) -> Data:
-    return {
-        **_head(envelope),
-        **said,
-        "done": True,
-        "done_reason": "length" if finish_reason == "length" else "stop",
-        **_durations(data),
-        "prompt_eval_count": usage.prompt_tokens,
-        "eval_count": usage.completion_tokens,
-        "bench": data,
-    }
-
-
-def _durations(data: Data) -> dict[str, int]:
-    """In nanoseconds, of the seats together: they work at the same time, and the merger after them.
-
-    What is spent before the first token of all counts as reading the prompt. Clients divide by the last one.
-    """
-    seats = data.get("seats", ())
-    merging = data.get("merger", {}).get("seconds", 0)
-    total = _nanoseconds(max((seat["seconds"] for seat in seats), default=0) + merging)
-    first = min((s["first_token_seconds"] for s in seats if "first_token_seconds" in s), default=0)
-    reading = min(_nanoseconds(first), total)
-    return {
-        "total_duration": total,
-        "load_duration": 0,
-        "prompt_eval_duration": reading,
-        "eval_duration": max(1, total - reading),
-    }
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)
-
-
-def _line(value: Data) -> bytes:
-    return dumps(value) + b"\n"

@@ -3,26 +3,29 @@
 from collections.abc import Mapping
 
 from bench_proxy.formats import anthropic, gemini
+from bench_proxy.formats.anthropic_relay import MessagesRelaying
 from bench_proxy.formats.base import Place
 from bench_proxy.formats.chat import ChatFormat
 from bench_proxy.formats.completions import CompletionsFormat
 from bench_proxy.formats.ollama import OllamaChat, OllamaGenerate
 from bench_proxy.formats.responses import ResponsesFormat
+from bench_proxy.formats.responses_relay import ResponsesRelaying
 
 CHAT = ChatFormat()
 COMPLETIONS = CompletionsFormat()
 RESPONSES = ResponsesFormat()
 MESSAGES = anthropic.MessagesFormat()
 MESSAGES_TO_COUNT = anthropic.MessagesFormat(anthropic.Conversation)
+NATIVE_RESPONSES = ResponsesRelaying()
 
 PLACES: Mapping[str, Place] = {
     "/v1/chat/completions": Place(CHAT),
     "/chat/completions": Place(CHAT),
-    "/v1/responses": Place(RESPONSES),
-    "/responses": Place(RESPONSES),
+    "/v1/responses": Place(RESPONSES, native=NATIVE_RESPONSES),
+    "/responses": Place(RESPONSES, native=NATIVE_RESPONSES),
     "/v1/completions": Place(COMPLETIONS),
     "/completions": Place(COMPLETIONS),
-    "/v1/messages": Place(MESSAGES),
+    "/v1/messages": Place(MESSAGES, native=MessagesRelaying()),
     "/v1/messages/count_tokens": Place(MESSAGES_TO_COUNT, count=anthropic.count),
     "/api/chat": Place(OllamaChat(), host_path="/v1/chat/completions"),
     "/api/generate": Place(OllamaGenerate(), host_path="/v1/chat/completions"),

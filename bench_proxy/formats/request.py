@@ -17,15 +17,30 @@ LONG_TEXT = 50_000
 
 
 @dataclass(frozen=True, slots=True)
+class ToolName:
+    """How the caller knows a tool: its own name for it, the namespace that it stands in, whether it takes plain text
+    (`custom`) and not a JSON object, whether it is one of the `functions` that chat completions had before tools
+    (`legacy`).
+    """
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+    legacy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What reaches every model: the caller's messages and settings, as they were sent.
 
     `settings` holds all other fields of the body that are the model's business (sampling, structured output,
-    vendor extras); never `model`, `stream` or anything of bench-proxy's own.
+    vendor extras); never `model`, `stream` or anything of bench-proxy's own. `tools` has those that the caller knows
+    by another name than models do, by the models' name.
     """
 
     messages: Sequence[Json]
     settings: Json
+    tools: Mapping[str, ToolName] = field(default_factory=dict)
     _encoded: list[bytes] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -81,6 +96,9 @@ class Brief:
     blind: bool = False
     partial: Literal["accept", "refuse"] = "accept"
     conversation: str | None = None
+    conversation_by: Literal["header", "bench.conversation"] = "bench.conversation"
+    session: str | None = None
+    """The id that a client gives its session by itself (`formats/sessions.py`)."""
 
 
 def _length(content: object) -> int:

@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 Nothing is stored here: a request holds its whole conversation, and what points to a stored one is refused.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,13 +14,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats import sse
-from bench_proxy.formats.base import Alternative, Data, Envelope, Usage, Wish, dumps
-from bench_proxy.formats.chat import error_body
+from bench_proxy.formats import responses_turns, sse
+from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, Usage, Wish, dumps
 from bench_proxy.formats.chat_parts import flat, image_part, text_part
+from bench_proxy.formats.chat_replies import error_body
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, Strict, Whole, checked, given
 from bench_proxy.formats.in_turn import InTurn
-from bench_proxy.formats.request import ChatRequest
+from bench_proxy.formats.request import ChatRequest, ToolName
+from bench_proxy.formats.responses_items import MessageItem
+from bench_proxy.formats.responses_replies import ReplyStream, ended, status_of
 
 Chat = dict[str, Any]
 """A message, a part of one, a tool or a setting in the form of chat completions."""
@@ -250,31 +253,43 @@ class Namespace(Strict):
     tools: Many[Chat]
 
 
-def _tools(tools: Sequence[Chat], at: At, namespace: Namespace | None = None) -> list[Chat]:
-    found: list[Chat] = []
-    for index, tool in enumerate(tools):
-        found += _tool(tool, (*at, index), namespace)
-    return found
+class Tools:
+    """The tools of a request in the form of chat completions, and how the caller knows those that have another name
+    there. One that only its vendor runs, or that has that form, stays as it is.
+    """
 
+    def __init__(self) -> None:
+        self.told: list[Chat] = []
+        self.names: dict[str, ToolName] = {}
 
-def _tool(tool: Chat, at: At, namespace: Namespace | None) -> list[Chat]:
-    """A tool in the form of chat completions; one that only its vendor runs, or that has that form, stays as it is."""
-    kind = checked(Typed, tool, at).type
-    if isinstance(tool.get(kind), dict):
-        return [tool]
-    match kind:
-        case "function":
+    def add(self, tools: Sequence[Chat], at: At, namespace: Namespace | None = None) -> None:
+        for index, tool in enumerate(tools):
+            self._add(tool, (*at, index), namespace)
+
+    def _add(self, tool: Chat, at: At, namespace: Namespace | None) -> None:
+        kind = checked(Typed, tool, at).type
+        if isinstance(tool.get(kind), dict):
+            self.told.append(tool)
+        elif kind == "function":
             function = checked(Function, tool, at)
-            return [_named(kind, function, given(vars(function)), namespace)]
-        case "custom":
+            self._name(kind, function, given(vars(function)), namespace)
+        elif kind == "custom":
             custom = checked(Custom, tool, at)
-            told = {**given(vars(custom)), **_custom_format(custom.format)}
-            return [_named(kind, custom, told, namespace)]
-        case "namespace" if namespace is None:
+            self._name(kind, custom, {**given(vars(custom)), **_custom_format(custom.format)}, namespace)
+        elif kind == "namespace" and namespace is None:
             inner = checked(Namespace, tool, at)
-            return _tools(inner.tools, (*at, "tools"), inner)
-        case _:
-            return [tool]
+            self.add(inner.tools, (*at, "tools"), inner)
+        else:
+            self.told.append(tool)
+
+    def _name(self, kind: str, tool: Function | Custom, told: Chat, namespace: Namespace | None) -> None:
+        """Chat completions know no namespaces: what one says is said of each of its tools."""
+        if namespace is not None:
+            told["name"] = _qualified(namespace.name, tool.name)
+            self.names[told["name"]] = ToolName(tool.name, namespace.name, custom=kind == "custom")
+            if said := [text for text in (namespace.description, tool.description) if text]:
+                told["description"] = "\n\n".join(said)
+        self.told.append({"type": kind, kind: told})
 
 
 def _custom_format(format: Grammar | None) -> Chat:
@@ -285,17 +300,19 @@ def _custom_format(format: Grammar | None) -> Chat:
     return {"format": {"type": format.type, **({format.type: grammar} if grammar else {})}}
 
 
-def _named(kind: str, tool: Function | Custom, told: Chat, namespace: Namespace | None) -> Chat:
-    """The tool under its full name. Chat completions know no namespaces: what one says is said of each of its tools."""
-    if namespace is not None:
-        told["name"] = _qualified(namespace.name, tool.name)
-        if said := [text for text in (namespace.description, tool.description) if text]:
-            told["description"] = "\n\n".join(said)
-    return {"type": kind, kind: told}
+LONGEST_NAME = 64
+"""Characters of a function's name, at OpenAI and Google."""
 
 
 def _qualified(namespace: str | None, name: str) -> str:
-    return f"{namespace}__{name}" if namespace else name
+    """The name that models know. One that is too long ends in a digest, so that it is the same in each turn."""
+    if not namespace:
+        return name
+    full = f"{namespace}__{name}"
+    if len(full) <= LONGEST_NAME:
+        return full
+    digest = hashlib.sha256(full.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{full[: LONGEST_NAME - 9]}_{digest}"
 
 
 class Choice(Strict):
@@ -327,8 +344,20 @@ def _chosen(tool: Chat, at: At) -> Chat:
 # The body.
 
 
+SUMMARIES = frozenset({"auto", "concise", "detailed"})
+
+
 class Thinking(Strict):
+    """`summary` was once called `generate_summary`."""
+
     effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+    @property
+    def aloud(self) -> bool:
+        """Whether the caller wants to read what a model thinks: OpenAI shows it only to those who ask."""
+        return not SUMMARIES.isdisjoint((self.summary, self.generate_summary))
 
 
 class OutputFormat(Strict):
@@ -387,7 +416,7 @@ def _messages(body: Body) -> list[Chat]:
     return messages
 
 
-def _settings(body: Body) -> Chat:
+def _settings(body: Body, tools: Sequence[Chat]) -> Chat:
     said = {name: getattr(body, name) for name in SAMPLING}
     said["max_tokens"] = body.max_output_tokens
     said["reasoning_effort"] = body.reasoning.effort if body.reasoning else None
@@ -395,7 +424,7 @@ def _settings(body: Body) -> Chat:
         said["verbosity"] = body.text.verbosity
         said["response_format"] = _response_format(body.text.format) if body.text.format else None
     # No tools need no choice among them, and vendors refuse one alone.
-    if tools := _tools(body.tools or (), ("tools",)):
+    if tools:
         said["tools"] = tools
         said["tool_choice"] = _tool_choice(body.tool_choice, ("tool_choice",)) if body.tool_choice else None
         said["parallel_tool_calls"] = body.parallel_tool_calls
@@ -434,7 +463,10 @@ class ResponsesFormat:
             raise InvalidRequest(
                 f'"background" cannot be true: {NOT_STORED}, and wait for the answer', param="background"
             )
-        return ChatRequest(_messages(asked), _settings(asked)), Wish(bool(asked.stream))
+        tools = Tools()
+        tools.add(asked.tools or (), ("tools",))
+        request = ChatRequest(_messages(asked), _settings(asked, tools.told), tools.names)
+        return request, Wish(bool(asked.stream), thoughts=bool(asked.reasoning and asked.reasoning.aloud))
 
     def whole(self, envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> bytes:
         return dumps(_answered(envelope, answers, usage, data))
@@ -442,167 +474,53 @@ class ResponsesFormat:
     def stream(self, envelope: Envelope) -> "ResponsesStream":
         return ResponsesStream(envelope)
 
+    def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
+        return dumps(responses_turns.answered(envelope, spoken, usage, data))
+
+    def turn(self, envelope: Envelope) -> responses_turns.ResponsesTurn:
+        return responses_turns.ResponsesTurn(envelope)
+
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))
 
 
-class ResponsesStream(InTurn):
+class ResponsesStream(InTurn, ReplyStream):
     """Each alternative is a message item, and one is done before the next begins: clients follow one at a time."""
 
     def __init__(self, envelope: Envelope) -> None:
-        super().__init__()
-        self._envelope = envelope
-        self._events = 0
-        self._texts: list[list[str]] = []
+        InTurn.__init__(self)
+        ReplyStream.__init__(self, envelope)
+        self._items: list[MessageItem] = []
         self._reasons: Sequence[str] = ()
 
     def begin(self, index: int = 0) -> bytes:
         return self._start() + super().begin(index)
 
-    def keep_alive(self) -> bytes:
-        # A comment does not reset the idle timer of Codex; a lifecycle event that comes again changes nothing.
-        return self._start() or self._under_way("response.in_progress")
-
     def end(self, finish_reasons: Sequence[str], usage: Usage, data: Data) -> bytes:
         self._reasons = finish_reasons
         left = self._start() + self._finish()
-        response = _answered(self._envelope, [self._answer(i) for i in range(len(self._texts))], usage, data)
-        return left + self._event(f"response.{response['status']}", response=response)
-
-    def error(self, error: BenchError) -> bytes:
-        # Documented with the fault's fields beside `type`, sent by OpenAI with an `error` object, at which SDKs raise.
-        body = error_body(error)
-        beside = {name: body["error"][name] for name in ("code", "message", "param")}
-        told = self._start() + self._event("error", **beside, **body)
-        failed = _response(self._envelope, "failed", **{**body, "error": _failure(error)})
-        return told + self._event("response.failed", response=failed)
-
-    def _start(self) -> bytes:
-        """What comes before all else, once."""
-        if self._events:
-            return b""
-        return self._under_way("response.created") + self._under_way("response.in_progress")
-
-    def _under_way(self, kind: str) -> bytes:
-        return self._event(kind, response=_response(self._envelope, "in_progress"))
+        answers = [Alternative(item.text, self._reason(item.index)) for item in self._items]
+        return left + self._end(_answered(self._envelope, answers, usage, data))
 
     def _open(self, index: int) -> bytes:
-        self._texts.append([])
-        item = {**_message(self._envelope, index, None, "in_progress"), "content": []}
-        added = self._event("response.output_item.added", output_index=index, item=item)
-        return added + self._event("response.content_part.added", **self._place(index), part=_output_text(""))
+        item = MessageItem(self._envelope, index)
+        self._items.append(item)
+        return self._write(item.opening())
 
     def _piece(self, text: str, index: int) -> bytes:
-        self._texts[index].append(text)
-        return self._event("response.output_text.delta", **self._place(index), delta=text, logprobs=[])
+        return self._write(self._items[index].piece(text))
 
     def _close(self, index: int) -> bytes:
-        answer = self._answer(index)
-        item = _message(self._envelope, index, answer.text, _status(answer))
-        done = self._event("response.output_text.done", **self._place(index), text=answer.text, logprobs=[])
-        done += self._event("response.content_part.done", **self._place(index), part=_output_text(answer.text))
-        return done + self._event("response.output_item.done", output_index=index, item=item)
+        return self._write(self._items[index].closing(status_of(self._reason(index))))
 
-    def _answer(self, index: int) -> Alternative:
+    def _reason(self, index: int) -> str:
         """How it ended is known only when all have ended."""
-        reason = self._reasons[index] if index < len(self._reasons) else "stop"
-        return Alternative("".join(self._texts[index]), reason)
-
-    def _place(self, index: int) -> Chat:
-        return {"item_id": _item_id(self._envelope, index), "output_index": index, "content_index": 0}
-
-    def _event(self, kind: str, **fields: Any) -> bytes:
-        body = {"type": kind, "sequence_number": self._events, **fields}
-        self._events += 1
-        return sse.event(body, name=kind)
-
-
-INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Finish reasons of chat completions that leave an answer incomplete -> what this API calls them."""
-
-
-def _status(answer: Alternative) -> str:
-    return "incomplete" if answer.finish_reason in INCOMPLETE else "completed"
+        return self._reasons[index] if index < len(self._reasons) else "stop"
 
 
 def _answered(envelope: Envelope, answers: Sequence[Alternative], usage: Usage, data: Data) -> Chat:
     """The response with its answers; incomplete only when none is whole, since clients take such a one for lost."""
-    cut = all(_status(answer) == "incomplete" for answer in answers)
-    return _response(
-        envelope,
-        "incomplete" if cut else "completed",
-        incomplete_details={"reason": INCOMPLETE[answers[0].finish_reason]} if cut else None,
-        output=[_message(envelope, index, answer.text, _status(answer)) for index, answer in enumerate(answers)],
-        usage=_usage(usage),
-        bench=data,
-    )
-
-
-def _response(envelope: Envelope, status: str, **more: Any) -> Chat:
-    """A response object. A panel holds its members to the request's settings and repeats none of them."""
-    return {
-        "id": f"resp_{envelope.id}",
-        "object": "response",
-        "created_at": envelope.created,
-        "status": status,
-        "background": False,
-        "error": None,
-        "incomplete_details": None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "max_tool_calls": None,
-        "model": envelope.model,
-        "output": [],
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "reasoning": {"effort": None, "summary": None},
-        "store": False,
-        "temperature": None,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": None,
-        "truncation": "disabled",
-        "usage": None,
-        "user": None,
-        "metadata": {},
-        **more,
-    }
-
-
-def _message(envelope: Envelope, index: int, text: str | None, status: str) -> Chat:
-    content = [] if text is None else [_output_text(text)]
-    return {
-        "id": _item_id(envelope, index),
-        "type": "message",
-        "status": status,
-        "role": "assistant",
-        "content": content,
-    }
-
-
-def _item_id(envelope: Envelope, index: int) -> str:
-    return f"msg_{envelope.id}-{index}"
-
-
-def _output_text(text: str) -> Chat:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _usage(usage: Usage) -> Chat:
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-
-
-def _failure(error: BenchError) -> Chat:
-    """The error of a failed response, in this API's own codes."""
-    codes = {429: "rate_limit_exceeded", 413: "context_length_exceeded"}
-    code = codes.get(error.status, "invalid_prompt" if error.status < 500 else "server_error")
-    # A stream has no Retry-After: clients read the wait out of this sentence.
-    wait = f" Please try again in {error.retry_after}s." if error.retry_after is not None else ""
-    return {"code": code, "message": error.message + wait}
+    statuses = [status_of(answer.finish_reason) for answer in answers]
+    output = [MessageItem(envelope, i, answer.text).told(statuses[i]) for i, answer in enumerate(answers)]
+    reason = "stop" if "completed" in statuses else answers[0].finish_reason
+    return ended(envelope, reason, output, usage, data)

@@ -11,5 +11,10 @@ COMMENT = b": keep-alive\n\n"
 
 
 def event(value: object, name: str = "") -> bytes:
+    return relayed(dumps(value), name)
+
+
+def relayed(data: bytes, name: str = "") -> bytes:
+    """An event whose data is written already, on one line."""
     head = b"event: " + name.encode() + b"\n" if name else b""
-    return head + b"data: " + dumps(value) + b"\n\n"
+    return head + b"data: " + data + b"\n\n"

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
@@ -13,19 +13,25 @@ import orjson
 from litellm.litellm_core_utils.core_helpers import map_finish_reason
 from litellm.litellm_core_utils.prompt_templates.common_utils import extract_reasoning_content
 from litellm.llms.anthropic.chat.handler import ModelResponseIterator as AnthropicStream
+from litellm.llms.anthropic.chat.transformation import ANTHROPIC_TOOL_NAME_REVERSE_MAP_KEY
 from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
-from litellm.types.utils import ModelResponse
+from litellm.types.utils import ModelResponse, Usage
 
 from bench_proxy.errors import UpstreamError
+from bench_proxy.host.calls import gathered, pieces
 from bench_proxy.host.errors import LONGEST_READ, said_in
 from bench_proxy.host.request import Request, Target
-from bench_proxy.upstream import Reply
+from bench_proxy.host.tokens import details
+from bench_proxy.upstream import CallPiece, Reply, Text, Thought
 
 REST_SECONDS = 0.05
 """How long the end of a response is waited for when its stream has ended."""
 
 LONGEST_LINE = 8 * 1024 * 1024
 LARGEST_BODY = 32 * 1024 * 1024
+
+SAYING = ("content", "function_call", "reasoning_content", "tool_calls")
+"""Fields of a piece of an answer that LiteLLM's parsers fill."""
 
 MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading an answer ends in that does not have the form of one."""
@@ -109,25 +115,39 @@ def in_litellms_objects(
     try:
         return understood(target, request, response, body)
     except Exception:  # noqa: BLE001  LiteLLM's functions raise anything, and the answer is there
-        message = {"role": "assistant", "content": reply.text}
+        message = _message(reply.text, reply.thoughts, reply.calls)
         choice = {"index": 0, "finish_reason": reply.finish_reason, "message": message}
         return ModelResponse(model=target.model, choices=[choice])
 
 
+def _message(text: str, thoughts: str, calls: Sequence[CallPiece]) -> dict[str, Any]:
+    """An answer in OpenAI's form, for those who log it."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    if calls:
+        message |= {"content": text or None, "tool_calls": gathered(calls)}
+    return message
+
+
 def plain_reply(target: Target, body: bytes) -> tuple[Reply, Any]:
     """An answer in OpenAI's form, read as LiteLLM reads it and without its objects; beside it the usage it states."""
-    answer = _json(body)
+    answer = json_in(body)
     if answer.get("error"):
         raise _error_inside(target, answer["error"])
-    choice, usage = answer["choices"][0], answer.get("usage")
+    choice, said = answer["choices"][0], answer.get("usage")
+    usage = said if isinstance(said, dict) else {}
     message = choice["message"]
     thought, text = extract_reasoning_content({**message, "content": _said(message)})
     reply = Reply(
         text=text or "",
+        thoughts=thought if isinstance(thought, str) else "",
+        calls=tuple(pieces(message, whole=True)),
         finish_reason=map_finish_reason(choice.get("finish_reason") or "stop"),
-        prompt_tokens=(usage or {}).get("prompt_tokens") or None,
-        completion_tokens=(usage or {}).get("completion_tokens") or None,
+        prompt_tokens=usage.get("prompt_tokens") or None,
+        completion_tokens=usage.get("completion_tokens") or None,
         reasoned=bool(thought),
+        **details(usage),
     )
     return reply, usage
 
@@ -148,45 +168,57 @@ class Ending:
         self.usage: Any = None
         self.reasoned = False
         self._id = ""
-        self._parts: list[str] = []
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[CallPiece] = []
 
-    def heard(self, chunk: Mapping[str, Any]) -> str:
-        """Take one chunk in OpenAI's form; returns its text."""
+    def heard(self, chunk: Mapping[str, Any]) -> Sequence[Text | Thought | CallPiece]:
+        """Take one chunk in OpenAI's form; returns what it says, the last one of a stream included."""
         self._id = self._id or str(chunk.get("id") or "")
         self.usage = chunk.get("usage") or self.usage
         # One was asked for; a server that sends more sends others' words between.
         choice = next((c for c in chunk.get("choices") or () if not c.get("index")), None)
         if choice is None:
-            return ""
+            return ()
         delta = choice.get("delta") or {}
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        self.reasoned = self.reasoned or bool(delta.get("reasoning_content") or delta.get("reasoning"))
-        text = delta.get("content") or delta.get("refusal") or ""
-        if not isinstance(text, str):
-            raise UpstreamError("bad_response", 502, "a piece of the stream has content that is not text")
-        self._parts.append(text)
-        return text
+        said: list[Text | Thought | CallPiece] = []
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            self.reasoned = True
+            if isinstance(thought, str):
+                self._thoughts.append(thought)
+                said.append(Thought(thought))
+        if text := delta.get("content") or delta.get("refusal"):
+            if not isinstance(text, str):
+                raise UpstreamError("bad_response", 502, "a piece of the stream has content that is not text")
+            self._texts.append(text)
+            said.append(Text(text))
+        if calls := pieces(delta):
+            self._calls += calls
+            said += calls
+        return said
 
     def answer(self, model: str) -> ModelResponse:
         """The whole answer, for LiteLLM's callbacks and cost."""
-        return ModelResponse(
-            id=self._id,
-            model=model,
-            choices=[
-                {
-                    "index": 0,
-                    "finish_reason": self.finish_reason,
-                    "message": {"role": "assistant", "content": "".join(self._parts)},
-                }
-            ],
-            usage=self.usage,
-        )
+        message = _message("".join(self._texts), "".join(self._thoughts), self._calls)
+        choice = {"index": 0, "finish_reason": self.finish_reason, "message": message}
+        return ModelResponse(id=self._id, model=model, choices=[choice], usage=_usage(self.usage))
 
 
-async def chunks_of(target: Target, response: aiohttp.ClientResponse) -> AsyncGenerator[Mapping[str, Any], None]:
+def _usage(said: Any) -> Usage | None:
+    """None for what is no usage: the answer has been told, and is none the worse for it."""
+    try:
+        return said if isinstance(said, Usage) else Usage(**said)
+    except (TypeError, ValueError):
+        return None
+
+
+async def chunks_of(
+    target: Target, request: Request, response: aiohttp.ClientResponse
+) -> AsyncGenerator[Mapping[str, Any], None]:
     """The stream's events in OpenAI's form; by LiteLLM's parser where the provider has another."""
-    async with aclosing(_lines(response)) as lines:
-        parsed = _reader(target, _decoded(lines))
+    async with aclosing(lines_in(response.content.iter_any())) as lines:
+        parsed = _reader(target, request, _decoded(lines))
         if type(parsed) is not OpenAIChatCompletionStreamingHandler:
             async for piece in parsed:
                 yield _in_openai_form(piece)
@@ -194,15 +226,15 @@ async def chunks_of(target: Target, response: aiohttp.ClientResponse) -> AsyncGe
         async for line in lines:
             if line.startswith(b"data:"):
                 if (data := line[5:].strip()) == b"[DONE]":
-                    await _rest(lines)
+                    await rest_of(lines)
                     return
-                chunk = _json(data)
+                chunk = json_in(data)
                 if chunk.get("error"):
                     raise _error_inside(target, chunk["error"])
                 yield chunk
 
 
-async def _rest(lines: AsyncIterator[bytes]) -> None:
+async def rest_of(lines: AsyncIterator[bytes]) -> None:
     """What stands behind the end is the end of the response, after which its connection can be used again. Some servers
     leave it open, or drop it.
     """
@@ -212,7 +244,7 @@ async def _rest(lines: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _json(data: bytes) -> Any:
+def json_in(data: bytes) -> Any:
     """As OpenAI's SDK reads it, which takes half a surrogate pair and bytes that are no UTF-8."""
     try:
         return orjson.loads(data)
@@ -220,17 +252,19 @@ def _json(data: bytes) -> Any:
         return json.loads(data.decode("utf-8", "replace"))
 
 
-def _reader(target: Target, lines: AsyncIterator[str]) -> Any:
+def _reader(target: Target, request: Request, lines: AsyncIterator[str]) -> Any:
     """LiteLLM's parser of this provider's stream."""
     if target.provider == "anthropic":
-        return AnthropicStream(streaming_response=lines, sync_stream=False)
+        # How the caller calls the tools whose names Anthropic would refuse.
+        names = request.litellm_params.get(ANTHROPIC_TOOL_NAME_REVERSE_MAP_KEY)
+        return AnthropicStream(streaming_response=lines, sync_stream=False, tool_name_reverse_map=names)
     return target.reader.get_model_response_iterator(streaming_response=lines, sync_stream=False)
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+async def lines_in(packets: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Lines end at LF alone: U+2028 and its like are text."""
     rest = b""
-    async for data in response.content.iter_any():
+    async for data in packets:
         *whole, rest = (rest + data).split(b"\n")
         for line in whole:
             yield line.rstrip(b"\r")
@@ -246,16 +280,17 @@ async def _decoded(lines: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
 
 
 def _in_openai_form(piece: Any) -> Mapping[str, Any]:
-    """LiteLLM's two kinds of parsed chunk."""
+    """LiteLLM's two kinds of parsed chunk. Its objects for calls are left as they are."""
     if isinstance(piece, dict):  # GenericStreamingChunk
-        delta = {"content": piece.get("text")}
+        call = piece.get("tool_use")
+        delta = {"content": piece.get("text"), "tool_calls": [call] if call else None}
         return {
             "choices": [{"delta": delta, "finish_reason": piece.get("finish_reason") or None}],
             "usage": piece.get("usage"),
         }
     choices = [
         {
-            "delta": {"content": c.delta.content, "reasoning_content": getattr(c.delta, "reasoning_content", None)},
+            "delta": {name: getattr(c.delta, name, None) for name in SAYING},
             "finish_reason": c.finish_reason,
         }
         for c in piece.choices[:1]

@@ -9,7 +9,8 @@ from fastapi import HTTPException
 from litellm.proxy import proxy_server
 from litellm.proxy._types import LitellmUserRoles, ProxyErrorTypes, ProxyException, UserAPIKeyAuth
 from litellm.proxy.auth.auth_checks import can_key_call_resolved_model
-from litellm.proxy.auth.user_api_key_auth import is_no_auth_dev_mode, user_api_key_auth
+from litellm.proxy.auth.auth_utils import is_request_body_safe
+from litellm.proxy.auth.user_api_key_auth import user_api_key_auth
 from litellm.proxy.common_utils.http_parsing_utils import safe_set_request_parsed_body
 from litellm.proxy.litellm_pre_call_utils import LiteLLMProxyRequestSetup
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from bench_proxy.bench import Caller
 from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, Denied
 from bench_proxy.host.billing import charge
+from bench_proxy.host.keyless import is_keyless
 
 log = logging.getLogger("bench_proxy")
 
@@ -69,6 +71,16 @@ def _identity(auth: UserAPIKeyAuth) -> Mapping[str, Any]:
     return metadata
 
 
+def check_body(body: Mapping[str, Any]) -> None:
+    """Of a caller whom LiteLLM has not authenticated, and whose body it so has not looked at. Raises Denied."""
+    try:
+        is_request_body_safe(
+            dict(body), proxy_server.general_settings, proxy_server.llm_router, str(body.get("model", ""))
+        )
+    except ValueError as error:
+        raise _rejected(str(error)) from error
+
+
 def caller_of(metadata: Mapping[str, Any]) -> Caller:
     """Who made a call that LiteLLM has authenticated itself, by its metadata; LiteLLM's own calls have no key."""
     auth = metadata.get("user_api_key_auth")
@@ -102,9 +114,7 @@ def denied(error: Exception) -> BenchError:
         status, kind, headers = 401, "auth_error", {}
         message = "Authentication Error, this request could not be authenticated; the proxy's log says why"
     if REJECTED in message:
-        # A fault of the body, which LiteLLM finds while it authenticates: no other key would help.
-        status, kind = 400, "invalid_request_error"
-        message = message[message.index(REJECTED) :].partition(". ")[0]
+        return _rejected(message)
     retry_after = {k.lower(): v for k, v in dict(headers).items()}.get("retry-after")
     return Denied(
         message,
@@ -113,6 +123,12 @@ def denied(error: Exception) -> BenchError:
         code=str(status),
         retry_after=int(retry_after) if isinstance(retry_after, str) and retry_after.isdigit() else None,
     )
+
+
+def _rejected(message: str) -> Denied:
+    """A fault of the body, which LiteLLM finds while it authenticates: no other key would help."""
+    said = message[message.index(REJECTED) :].partition(". ")[0] if REJECTED in message else message
+    return Denied(said, status=400, type="invalid_request_error", code="400")
 
 
 async def _none(_models: Collection[str]) -> list[str]:
@@ -137,16 +153,13 @@ def _status(code: object) -> int:
 
 
 def _caller(auth: UserAPIKeyAuth) -> Caller:
-    # Custom authentication needs no master key, and says itself who is an admin.
-    keyless = proxy_server.user_custom_auth is None and is_no_auth_dev_mode(
-        proxy_server.master_key, proxy_server.general_settings
-    )
+    keyless = is_keyless()
     admin = keyless or auth.user_role == LitellmUserRoles.PROXY_ADMIN
 
     async def allowed(models: Collection[str]) -> list[str]:
         return [m for m in models if await _may_call(auth, m)]
 
-    return Caller(owner="local" if keyless else _owner(auth), admin=admin, allowed=allowed)
+    return Caller(owner="local" if keyless else _owner(auth), admin=admin, allowed=allowed, key=auth)
 
 
 async def _may_call(auth: UserAPIKeyAuth, model: str) -> bool:

@@ -17,12 +17,12 @@ def cost_of(deployment: Mapping[str, Any], usage: Any, *, model: str, provider: 
     """
     try:
         usage = usage if isinstance(usage, Usage) else Usage(**usage)
-    except ValueError:  # what a server says of its tokens may be anything
+    except (TypeError, ValueError):  # what a server says of its tokens may be anything
         return None
     own = deployment.get("model_info") or {}
     prices = own if own.get("input_cost_per_token") is not None else deployment["litellm_params"]
     if prices.get("input_cost_per_token") is not None:
-        if {name for name, value in prices.items() if "_cost_per_" in name and value is not None} <= SIMPLE:
+        if {name for name, value in prices.items() if "_cost" in name and value is not None} <= SIMPLE:
             prompt = (usage.prompt_tokens or 0) * float(prices["input_cost_per_token"])
             return float(prompt + (usage.completion_tokens or 0) * float(prices.get("output_cost_per_token") or 0))
         model = own.get("id") or model  # the router registers a deployment's prices under its id

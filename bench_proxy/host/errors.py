@@ -19,6 +19,7 @@ from litellm.types.router import RouterErrors, RouterRateLimitError, RouterRateL
 from bench_proxy.cooling import stated_wait
 from bench_proxy.errors import BenchError, UpstreamError
 from bench_proxy.overflow import is_overflow, is_token_rate, stated_window
+from bench_proxy.tool_refusals import STATUSES, is_tool_refusal
 
 log = logging.getLogger("bench_proxy")
 
@@ -80,6 +81,7 @@ STATUS_OF = {
     "rate_limit": 429,
     "server_error": 500,
     "timeout": 504,
+    "tools": 400,
 }
 KIND_OF_STATUS = {401: "authentication", 402: "permission", 403: "permission", 404: "not_found", 408: "timeout",
                   413: "context_window", 429: "rate_limit", 503: "overloaded", 504: "timeout",
@@ -87,6 +89,9 @@ KIND_OF_STATUS = {401: "authentication", 402: "permission", 403: "permission", 4
 
 VAGUE = frozenset({"bad_request", "connection", "server_error"})
 """Where LiteLLM puts what it has no class for: the message says more."""
+
+REFUSING_TOOLS = VAGUE | {None, "context_window", "not_found"}
+"""Where it puts a refusal of tools: OpenRouter's as not found, that of a tool's long name as too long a prompt."""
 
 UNREACHABLE = re.compile(
     r"Cannot connect to host|Connect call failed|All connection attempts failed|Connection (?:error|refused)",
@@ -112,7 +117,7 @@ def translate(error: BaseException) -> UpstreamError:
     if kind in {"connection", "server_error"} and UNREACHABLE.search(message[:LONGEST_READ]):
         return UpstreamError("connection", STATUS_OF["connection"], "the model's server cannot be reached")
     kind = _kind(kind, status, message)
-    if status is None or kind in {"rate_limit", "timeout"} or (kind == "context_window" and status >= 500):
+    if status is None or kind in {"rate_limit", "timeout"} or (kind in {"context_window", "tools"} and status >= 500):
         status = STATUS_OF[kind]
     return UpstreamError(
         kind,
@@ -125,6 +130,10 @@ def translate(error: BaseException) -> UpstreamError:
 
 def _kind(kind: str | None, status: int | None, message: str) -> str:
     """The kind where LiteLLM's class does not say it: from the message, else from the status."""
+    # LiteLLM makes a connection's error of what it does not know of a provider, whatever its status was.
+    refused = status is None or status in STATUSES or kind == "connection"
+    if refused and kind in REFUSING_TOOLS and is_tool_refusal(message):
+        return "tools"
     if kind is not None and kind not in VAGUE:
         return kind
     if status == 413 and is_token_rate(message):

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import litellm
@@ -83,10 +83,10 @@ DATED_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
 NO_KEY = "its key is not in the deployment"
 
 
-def why_router(router: Router | None, alias: str, forced: str) -> str:
+def why_router(router: Router | None, alias: str, forced: str, proven: Set[str] = PROVEN) -> str:
     """Why the model takes the router lane; empty when it takes the lean one.
 
-    `forced` is what the configuration says: `router`, or `lean`, which overrides PROVEN, or `auto`.
+    `forced` is what the configuration says: `router`, or `lean`, which overrides `proven`, or `auto`.
     """
     if forced == "router":
         return "the configuration says so"
@@ -95,7 +95,7 @@ def why_router(router: Router | None, alias: str, forced: str) -> str:
     deployments = router.get_model_list(model_name=alias) or []
     if "*" in "".join(d["model_name"] for d in deployments) or not deployments:
         return "a wildcard serves it"
-    reasons = (_needs_of_process(router), *(_needs(d, proven=forced == "lean") for d in deployments))
+    reasons = (_needs_of_process(router), *(_needs(d, None if forced == "lean" else proven) for d in deployments))
     return next((why for why in reasons if why), "")
 
 
@@ -149,7 +149,7 @@ def _needs_of_process(router: Router) -> str:
     return f"{set_here[0]} is set" if set_here else ""
 
 
-def _needs(deployment: Mapping[str, Any], *, proven: bool) -> str:
+def _needs(deployment: Mapping[str, Any], proven: Set[str] | None) -> str:
     """What this deployment is set up for that only the router's way of calling does."""
     params = deployment["litellm_params"]
     unknown = [name for name, value in params.items() if name not in HONOURED and value not in UNSAID]
@@ -157,7 +157,7 @@ def _needs(deployment: Mapping[str, Any], *, proven: bool) -> str:
         return f"the deployment sets {unknown[0]}"
     # By its name first: for some providers LiteLLM's look-up signs in to them.
     provider = str(params.get("custom_llm_provider") or models.provider_of(params["model"]))
-    if provider not in PROVEN and not proven:
+    if proven is not None and provider not in proven:
         return f"{provider or 'its provider'} has not been compared on both lanes"
     target = target_of(deployment)
     if target.config is None or target.config.uses_async_transform_request or target.config.has_custom_stream_wrapper:

@@ -38,9 +38,12 @@ from bench_proxy.host.reporting import Finished, Reporting, cool
 from bench_proxy.host.request import BY_SDK, NeedsRouter, Request, Target, request_for, target_of
 from bench_proxy.host.slots import slot
 from bench_proxy.host.upstream import reply_of
-from bench_proxy.upstream import Call, Reply, Text, Upstream
+from bench_proxy.upstream import Call, Event, NativeCall, Reply, Upstream
 
 CONNECT_SECONDS = 10.0
+
+Asked = Call | NativeCall
+"""What is billed, cooled and reported alike."""
 
 
 class LeanLane:
@@ -91,7 +94,7 @@ class LeanLane:
             return await self._otherwise.complete(call)
         with place:
             try:
-                async with self._post(request) as response:
+                async with self.post(request) as response:
                     body = await body_of(response)
                 with reading():
                     check(target, response, body)
@@ -101,7 +104,7 @@ class LeanLane:
                         answer = understood(target, request, response, body)
                         reply, usage = reply_of(answer, None), getattr(answer, "usage", None)
             except Exception as error:
-                raise self._failed(call, target, request, error) from error
+                raise self.failed(call, target, request, error) from error
         reply = replace(reply, cost=self._cost(call, target, usage))
         if self._reporting.listens():
             told = in_litellms_objects(target, request, response, body, reply)
@@ -109,28 +112,28 @@ class LeanLane:
         return reply
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Event]]:
         try:
             target, request, place = await self._prepare(call, stream=True)
         except NeedsRouter:
             async with self._otherwise.stream(call) as events:
                 yield events
             return
-        with place, closing(await self._open(call, target, request)) as response:
+        with place, closing(await self.open(call, target, request)) as response:
             async with aclosing(self._events(call, target, request, response)) as events:
                 yield events
 
-    async def _open(self, call: Call, target: Target, request: Request) -> aiohttp.ClientResponse:
+    async def open(self, call: Asked, target: Target, request: Request) -> aiohttp.ClientResponse:
         """The answer to a call that is streamed, once it is known to be one."""
         try:
-            response: aiohttp.ClientResponse = await self._post(request)
+            response: aiohttp.ClientResponse = await self.post(request)
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 with closing(response):
                     body = await body_of(response)
                 with reading():
                     check(target, response, body)
         except Exception as error:
-            raise self._failed(call, target, request, error) from error
+            raise self.failed(call, target, request, error) from error
         return response
 
     async def close(self) -> None:
@@ -139,16 +142,16 @@ class LeanLane:
 
     async def _events(
         self, call: Call, target: Target, request: Request, response: aiohttp.ClientResponse
-    ) -> AsyncGenerator[Text | Reply, None]:
+    ) -> AsyncGenerator[Event, None]:
         """The answer's pieces, then what is known at its end."""
         ending = Ending()
         try:
             with reading():
-                async with aclosing(chunks_of(target, response)) as chunks:
+                async with aclosing(chunks_of(target, request, response)) as chunks:
                     try:
                         async for chunk in chunks:
-                            if text := ending.heard(chunk):
-                                yield Text(text)
+                            for event in ending.heard(chunk):
+                                yield event
                     except aiohttp.ClientError:
                         # A connection that breaks behind the last piece; OpenAI's SDK wants [DONE] before it.
                         if ending.finish_reason is None or target.provider in BY_SDK:
@@ -157,19 +160,34 @@ class LeanLane:
                     raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
                 answer = ending.answer(target.model)
         except Exception as error:
-            raise self._failed(call, target, request, error) from error
+            raise self.failed(call, target, request, error) from error
         cost = self._cost(call, target, getattr(answer, "usage", None))
         self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
-        yield replace(reply_of(answer, cost), text="", reasoned=ending.reasoned)
+        yield replace(reply_of(answer, cost), text="", thoughts="", calls=(), reasoned=ending.reasoned)
 
-    def _cost(self, call: Call, target: Target, usage: Any) -> float | None:
+    def succeeded(self, call: Asked, target: Target, request: Request, answer: Callable[[], ModelResponse]) -> None:
+        """Report a call whose answer another one has read; `answer` is asked for it only where somebody listens."""
+        if self._reporting.listens():
+            told = answer()
+            cost = self._cost(call, target, getattr(told, "usage", None))
+            self._reporting.ended(_finished(call, target, request, response=told, cost=cost))
+
+    def _cost(self, call: Asked, target: Target, usage: Any) -> float | None:
         if not usage or not self._priced(call.alias):
             return None
         return cost_of(target.deployment, usage, model=target.model, provider=target.provider)
 
     async def _prepare(self, call: Call, *, stream: bool) -> tuple[Target, Request, AbstractContextManager[None]]:
         """Raises NeedsRouter for what the router lane does better, or has to: also when callbacks fall behind here."""
-        if self.why_router(call.alias) or self._reporting.full():
+        target, place = await self.pick(call, self.why_router(call.alias))
+        return target, request_for(target, call, stream=stream), place
+
+    async def pick(self, call: Asked, why_router: str) -> tuple[Target, AbstractContextManager[None]]:
+        """The deployment that LiteLLM's router would ask, and the place that it has to be held.
+
+        Raises NeedsRouter as above, and UpstreamError where none can be asked.
+        """
+        if why_router or self._reporting.full():
             raise NeedsRouter
         router = self._router()
         if router is None:
@@ -181,7 +199,7 @@ class LeanLane:
             target = self._target(deployment)
         except Exception as error:
             raise translate(error) from error
-        return target, request_for(target, call, stream=stream), slot(router, deployment)
+        return target, slot(router, deployment)
 
     def _target(self, deployment: Mapping[str, Any]) -> Target:
         id = deployment["model_info"]["id"]
@@ -189,7 +207,7 @@ class LeanLane:
             self._targets[id] = target_of(deployment)
         return self._targets[id]
 
-    def _post(self, request: Request) -> Any:
+    def post(self, request: Request) -> Any:
         if self._session is None or self._session.closed:
             # Without a limit of its own: how many calls run is decided above it.
             trust = get_ssl_configuration()
@@ -207,13 +225,15 @@ class LeanLane:
             allow_redirects=False,
         )
 
-    def _failed(self, call: Call, target: Target, request: Request, error: Exception) -> UpstreamError:
+    def failed(self, call: Asked, target: Target, request: Request, error: Exception) -> UpstreamError:
         """In LiteLLM's classes, so that its cooldowns, its callbacks and our table see what they know."""
         mapped = _mapped(target, error)
-        if (router := self._router()) is not None:
+        failed = error if isinstance(error, UpstreamError) else translate(mapped)
+        # Without those tools it answers.
+        if failed.kind != "tools" and (router := self._router()) is not None:
             cool(router, call.alias, target.deployment, mapped)
         self._reporting.ended(_finished(call, target, request, error=mapped))
-        return error if isinstance(error, UpstreamError) else translate(mapped)
+        return failed
 
 
 def _mapped(target: Target, error: Exception) -> Any:
@@ -232,7 +252,7 @@ def _mapped(target: Target, error: Exception) -> Any:
 
 
 def _finished(
-    call: Call,
+    call: Asked,
     target: Target,
     request: Request,
     *,

@@ -1,5 +1,6 @@
 """What LiteLLM's router was told of its models, and what LiteLLM's model map says of them, as our catalog takes it."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,6 +107,18 @@ def provider_of(model: str) -> str:
         return str(litellm.get_llm_provider(model)[1])
     except litellm.BadRequestError:
         return ""
+
+
+BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+"""Where LiteLLM looks for the address of a deployment that has none."""
+
+
+def is_openais_own(deployment: Mapping[str, Any]) -> bool:
+    """Whether OpenAI or Azure serves it, and not one of the many servers that speak as they do."""
+    params = deployment["litellm_params"]
+    elsewhere = params.get("api_base") or params.get("base_url") or next(filter(None, map(os.environ.get, BASES)), "")
+    provider = str(params.get("custom_llm_provider") or provider_of(params["model"]))
+    return provider == "azure" or (provider == "openai" and (not elsewhere or "api.openai.com" in elsewhere))
 
 
 def _same_provider(entry: object, provider: str) -> bool:

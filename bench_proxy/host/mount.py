@@ -9,6 +9,7 @@ from pathlib import Path
 import litellm
 from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -47,6 +48,23 @@ def put_first(route: BaseRoute) -> None:
     from litellm.proxy.proxy_server import app
 
     app.router.routes.insert(0, route)
+
+
+def put_around_cors(wrap: Callable[[ASGIApp], ASGIApp]) -> None:
+    """Put an app of ours around LiteLLM's CORS, which answers preflights itself and adds its headers to any reply.
+
+    By the time that a callback is loaded no middleware can be added, so it is put in between: not around all of them,
+    since the outermost ones find out the prefix that the proxy is mounted at.
+    """
+    from litellm.proxy.proxy_server import app
+
+    holder, name = app, "middleware_stack"
+    while not isinstance(inner := getattr(holder, name), CORSMiddleware):
+        if not hasattr(inner, "app"):  # without any, nothing stands in our way
+            holder, name = app, "middleware_stack"
+            break
+        holder, name = inner, "app"
+    setattr(holder, name, wrap(getattr(holder, name)))
 
 
 def router() -> Router | None:

@@ -1,6 +1,7 @@
 """A call as its provider wants it: URL, headers and body, written by LiteLLM's own functions for that provider."""
 
 import copy
+import hashlib
 import os
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host.errors import scrub, translate
 from bench_proxy.host.fetching import nothing_fetched
+from bench_proxy.host.history import Taker, fitted, taker_of
 from bench_proxy.host.upstream import model_settings
 from bench_proxy.upstream import Call
 
@@ -30,9 +32,13 @@ DEFAULTS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed
 """Settings that a deployment may have for calls that do not say otherwise."""
 
 
-LONGEST_REMEMBERED = 2000
-MOST_REMEMBERED = 100
-"""Bytes of settings whose translation is remembered, and how many of them for a deployment."""
+LONGEST_SMALL = 2000
+MOST_SMALL = 100
+LONGEST_REMEMBERED = 1_000_000
+MOST_LARGE = 8
+"""Bytes of settings whose translation is remembered, and how many of them for a deployment: few of those that are
+large, which are the tools of agents.
+"""
 
 
 class NeedsRouter(Exception):
@@ -52,7 +58,9 @@ class Target:
     reader: Any
     plain: bool
     defaults: Mapping[str, Any]
-    remembered: dict[bytes, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
+    taker: Taker
+    small: dict[bytes, bytes] = field(default_factory=dict, compare=False, repr=False)
+    large: dict[bytes, bytes] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,7 @@ def target_of(deployment: Mapping[str, Any]) -> Target:
         reader=OpenAIGPTConfig() if provider == "azure" else config,
         plain=getattr(type(config), "transform_response", None) is OpenAIGPTConfig.transform_response,
         defaults={name: params[name] for name in DEFAULTS if params.get(name) is not None},
+        taker=taker_of([deployment]),
     )
 
 
@@ -117,10 +126,11 @@ def request_for(target: Target, call: Call, *, stream: bool) -> Request:
 
 
 def _translated(target: Target, call: Call, *, stream: bool) -> Request:
-    settings = {**target.defaults, **model_settings(call.request.settings, lambda: [target.deployment])}
+    own = model_settings(call.request.settings, lambda: [target.deployment])
+    messages, own = fitted(call.request.messages, own, target.taker)
+    settings = {**target.defaults, **own}
     if stream:
         settings["stream_options"] = {"include_usage": True}
-    messages = [dict(message) for message in call.request.messages]
     messages = target.config.translate_developer_role_to_system_role(messages=messages)
     if version := target.deployment["litellm_params"].get("api_version"):
         settings["api_version"] = version
@@ -148,26 +158,46 @@ def _translated(target: Target, call: Call, *, stream: bool) -> Request:
 
 def _params_of(target: Target, settings: dict[str, Any], *, stream: bool) -> dict[str, Any]:
     """The settings in the provider's words. Remembered: LiteLLM takes a fifth of a call's time to say the same again,
-    and most calls to a deployment have the same few settings.
+    or milliseconds where there are tools, which an agent sends with each turn. What is remembered is JSON, which is
+    read five times as fast as objects are copied.
     """
     # Not sorted: models write the fields of a schema in its order.
     key = orjson.dumps([stream, settings])
-    params = target.remembered.get(key)
-    if params is None:
-        params = get_optional_params(
-            model=target.model,
-            custom_llm_provider=target.provider,
-            stream=stream,
-            drop_params=True,
-            # LiteLLM changes tools and schemas in place, which are the other seats' too.
-            **copy.deepcopy(settings),
-        )
-        if len(key) > LONGEST_REMEMBERED:
-            return params  # type: ignore[no-any-return]
-        if len(target.remembered) >= MOST_REMEMBERED:
-            target.remembered.clear()
-        target.remembered[key] = params
-    return copy.deepcopy(params)
+    if len(key) > LONGEST_REMEMBERED:
+        return _said_to(target, settings, stream=stream)
+    remembered, most = (target.small, MOST_SMALL) if len(key) <= LONGEST_SMALL else (target.large, MOST_LARGE)
+    key = key if remembered is target.small else hashlib.blake2b(key).digest()
+    known = remembered.pop(key, None)
+    if known is None:
+        params = _said_to(target, settings, stream=stream)
+        known = _as_json(params)
+        if known is None:
+            return params
+        if len(remembered) >= most:
+            del remembered[next(iter(remembered))]
+    remembered[key] = known  # behind those that were asked for longer ago
+    return orjson.loads(known)  # type: ignore[no-any-return]
+
+
+def _said_to(target: Target, settings: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    params: dict[str, Any] = get_optional_params(
+        model=target.model,
+        custom_llm_provider=target.provider,
+        stream=stream,
+        drop_params=True,
+        # LiteLLM changes tools and schemas in place, which are the other seats' too.
+        **copy.deepcopy(settings),
+    )
+    return params
+
+
+def _as_json(params: dict[str, Any]) -> bytes | None:
+    """None where reading it again would not yield the same."""
+    try:
+        known = orjson.dumps(params)
+        return known if orjson.loads(known) == params else None
+    except (TypeError, ValueError):
+        return None
 
 
 def _sharing(data: dict[str, Any], request: ChatRequest) -> dict[str, Any]:

@@ -1,21 +1,25 @@
 """The router lane: a seat's call through LiteLLM's router, so that deployments, keys, logs and costs are LiteLLM's."""
 
 import copy
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from litellm import ModelResponse, Router
+from litellm.proxy.auth.auth_utils import _BANNED_REQUEST_BODY_PARAMS
+from litellm.proxy.litellm_pre_call_utils import _UNTRUSTED_ROOT_CONTROL_FIELDS
 from litellm.types.utils import is_litellm_owned_kwarg
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.host.billing import payer
+from bench_proxy.host.calls import pieces
 from bench_proxy.host.errors import translate
 from bench_proxy.host.fetching import guard, nothing_fetched
-from bench_proxy.host.models import provider_of
+from bench_proxy.host.history import fitted, taker_of
+from bench_proxy.host.models import is_openais_own
 from bench_proxy.host.nesting import seated
-from bench_proxy.upstream import Call, Reply, Text
+from bench_proxy.host.tokens import details
+from bench_proxy.upstream import Call, Event, Reply, Text, Thought
 
 ROUTER_STEERING = frozenset(
     {
@@ -28,6 +32,11 @@ ROUTER_STEERING = frozenset(
     }
 )  # fmt: skip
 """Fields that would steer LiteLLM instead of reaching the model; beside what LiteLLM itself calls its own."""
+
+NOT_FROM_CALLERS = frozenset({*_BANNED_REQUEST_BODY_PARAMS, *_UNTRUSTED_ROOT_CONTROL_FIELDS})
+"""What LiteLLM's proxy takes out of a body, or refuses: where a provider is called, with whose credentials, and which
+callbacks the process has from then on. Its router believes all of it.
+"""
 
 
 class RouterLane:
@@ -48,7 +57,7 @@ class RouterLane:
         return reply_of(response, _cost(response, priced=self._priced(call.alias)))
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Text | Reply]]:
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[Event]]:
         chunks = await self._ask(call, stream=True)
         # Closed by name and not by the garbage collector: LiteLLM's generators crash Python 3.11 when dropped.
         invented = _is_mocked(self._router(), chunks)
@@ -62,15 +71,16 @@ class RouterLane:
         router = self._router()
         if router is None:
             raise UpstreamError("server_error", 503, "LiteLLM has no models")
-        settings = model_settings(call.request.settings, lambda: router.get_model_list(model_name=call.alias) or ())
+        deployments = router.get_model_list(model_name=call.alias) or []
+        settings = model_settings(call.request.settings, lambda: deployments)
+        messages, settings = fitted(call.request.messages, settings, taker_of(deployments))
         if stream:
             settings["stream_options"] = {"include_usage": True}
         try:
             with nothing_fetched(), seated():
                 return await router.acompletion(
                     model=call.alias,
-                    # LiteLLM and its callbacks may change messages in place; the other seats hold the same list.
-                    messages=[dict(message) for message in call.request.messages],
+                    messages=messages,
                     stream=stream,
                     timeout=call.timeout,
                     # One attempt by exactly this model: LiteLLM's retries wait seconds and hide Retry-After.
@@ -91,7 +101,7 @@ def model_settings(
 ) -> dict[str, Any]:
     """What of the caller's settings is the business of the model that these deployments serve."""
     kept = {name: value for name, value in settings.items() if not steers_litellm(name)}
-    if not SAMPLERS.isdisjoint(kept) and any(map(_is_openais_own, deployments())):
+    if not SAMPLERS.isdisjoint(kept) and any(map(is_openais_own, deployments())):
         kept = {name: value for name, value in kept.items() if name not in SAMPLERS}
     return kept
 
@@ -100,20 +110,9 @@ SAMPLERS = frozenset({"top_k", "min_p", "repetition_penalty"})
 """Settings that other formats and most servers have. LiteLLM gives OpenAI those too, which refuses the request."""
 
 
-BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
-"""Where LiteLLM looks for the address of a deployment that has none."""
-
-
-def _is_openais_own(deployment: Mapping[str, Any]) -> bool:
-    """Whether OpenAI or Azure serves it, and not one of the many servers that speak as they do."""
-    params = deployment["litellm_params"]
-    elsewhere = params.get("api_base") or params.get("base_url") or next(filter(None, map(os.environ.get, BASES)), "")
-    provider = str(params.get("custom_llm_provider") or provider_of(params["model"]))
-    return provider == "azure" or (provider == "openai" and (not elsewhere or "api.openai.com" in elsewhere))
-
-
 def steers_litellm(name: str) -> bool:
-    return name in ROUTER_STEERING or name.startswith(("_", "mock_")) or bool(is_litellm_owned_kwarg(name))
+    named = name in ROUTER_STEERING or name in NOT_FROM_CALLERS
+    return named or name.startswith(("_", "mock_")) or bool(is_litellm_owned_kwarg(name))
 
 
 def reply_of(response: Any, cost: float | None) -> Reply:
@@ -124,18 +123,22 @@ def reply_of(response: Any, cost: float | None) -> Reply:
     except (AttributeError, IndexError, TypeError):
         raise UpstreamError("bad_response", 502, "the model's server answered without a choice") from None
     usage = getattr(response, "usage", None)
+    thoughts = getattr(choice.message, "reasoning_content", None)
     return Reply(
         text=text if isinstance(text, str) else "",
-        reasoned=bool(getattr(choice.message, "reasoning_content", None)),
+        thoughts=thoughts if isinstance(thoughts, str) else "",
+        reasoned=bool(thoughts),
+        calls=tuple(pieces(choice.message, whole=True)),
         finish_reason=choice.finish_reason,
         # LiteLLM writes zeros where the server said nothing.
         prompt_tokens=getattr(usage, "prompt_tokens", None) or None,
         completion_tokens=getattr(usage, "completion_tokens", None) or None,
         cost=cost,
+        **details(usage),
     )
 
 
-async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerator[Text | Reply, None]:
+async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerator[Event, None]:
     """LiteLLM's chunks in our words. One that it has `invented` itself has no end of its own, and is never cut."""
     finish_reason: str | None = None
     usage: Any = None
@@ -145,9 +148,14 @@ async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerato
             usage = getattr(chunk, "usage", None) or usage
             for choice in [c for c in chunk.choices if not c.index][:1]:  # one was asked for
                 finish_reason = choice.finish_reason or finish_reason
-                reasoned = reasoned or bool(getattr(choice.delta, "reasoning_content", None))
+                if thought := getattr(choice.delta, "reasoning_content", None):
+                    reasoned = True
+                    if isinstance(thought, str):
+                        yield Thought(thought)
                 if text := choice.delta.content:
                     yield Text(text)
+                for piece in pieces(choice.delta):
+                    yield piece
     except Exception as error:
         raise translate(error) from error
     if finish_reason is None or not (invented or _was_ended(chunks)):
@@ -159,6 +167,7 @@ async def _events(chunks: Any, *, priced: bool, invented: bool) -> AsyncGenerato
         completion_tokens=getattr(usage, "completion_tokens", None),
         cost=_streamed_cost(chunks, usage) if priced else None,
         reasoned=reasoned,
+        **details(usage),
     )
 
 

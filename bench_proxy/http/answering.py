@@ -3,10 +3,9 @@
 import asyncio
 import json
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +18,20 @@ from bench_proxy.config import Config
 from bench_proxy.errors import (
     BenchError,
     BodyTooLarge,
+    InsteadOfModels,
     InvalidRequest,
-    PanelFailed,
     RequestTimeout,
     Stopping,
-    WrongContentType,
 )
-from bench_proxy.formats.base import Envelope, Format, Place, Stream, Usage
+from bench_proxy.estimate import most_used
+from bench_proxy.formats.base import Envelope, Format, Place
 from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete, read_brief
-from bench_proxy.formats.request import Brief
-from bench_proxy.http.body import MOST_COMMAS, MOST_CONTAINERS, Incoming, top_level_model
+from bench_proxy.formats.relays import Native, as_sent
+from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.http.body import MOST_COMMAS, MOST_CONTAINERS, Incoming, check_json, top_level_model
+from bench_proxy.http.responding import RawHeaders, Response, hung_up, send_error, send_refusal, verdict_url
+from bench_proxy.http.rules import Admitted, NoRules, Rules, reviewed, used
+from bench_proxy.http.turns import TurnReply, serve_turn
 from bench_proxy.panel import voices
 from bench_proxy.panel.panel import Panel, check_answered
 from bench_proxy.panel.seats import Report, Seating
@@ -46,15 +49,20 @@ SEATED_WITHIN = 1.0
 
 MOST_HEADER = 4096
 
-RawHeaders = Sequence[tuple[bytes, bytes]]
+HELD_LONGER = 60.0
+"""Seconds after the longest time that a request can take: what is still set aside then was a process's that died."""
+
+VENDORS_CHOICES = ("anthropic-beta", "anthropic-version")
+"""Headers by which a caller chooses among a vendor's own features. No others go to a model's server."""
 
 
 class Answering:
     """Answers a request that is for a bench model; `answer` is False when it turns out to be LiteLLM's."""
 
-    def __init__(self, bench: Callable[[], Bench], authenticate: Authenticate) -> None:
+    def __init__(self, bench: Callable[[], Bench], authenticate: Authenticate, rules: Rules | None = None) -> None:
         self._bench = bench
         self._authenticate = authenticate
+        self._rules = rules or NoRules()
 
     async def answer(self, place: Place, incoming: Incoming, scope: Scope, receive: Receive, send: Send) -> bool:
         body, model = await _parse(incoming)
@@ -65,7 +73,7 @@ class Answering:
             return False
         response = Response(send)
         try:
-            await self._panel(place, body, Headers(scope=scope), scope, receive, response, incoming)
+            await self._reply(place, body, Headers(scope=scope), scope, receive, response, incoming)
         except BenchError as error:
             await send_error(response, place.format, error)
         except asyncio.CancelledError:
@@ -79,14 +87,14 @@ class Answering:
             await send_error(response, place.format, BenchError("internal error in bench-proxy; its log says more"))
         return True
 
-    async def _panel(
+    async def _reply(
         self,
         place: Place,
         body: dict[str, Any] | None,
         headers: Headers,
         scope: Scope,
         receive: Receive,
-        response: "Response",
+        response: Response,
         incoming: Incoming,
     ) -> None:
         bench, format = self._bench(), place.format
@@ -104,8 +112,8 @@ class Answering:
             raise InvalidRequest("the body is not JSON, or not UTF-8; send one JSON object")
         large = incoming.large
         request, wish = await asyncio.to_thread(format.read, body) if large else format.read(body)
-        # LiteLLM has checked that this key may call this collection; an error also says which others it may call.
-        complete = is_complete(body["model"], config)
+        # Where LiteLLM has checked that this key may call this collection, only an error needs to know the others.
+        complete = caller.checked and is_complete(body["model"], config)
         names = list(config.collections) if complete else await callable_collections(caller, config)
         brief = read_brief(body, headers, config, names, stream=wish.stream, include_usage=wish.include_usage)
         if brief.reply == "choices" and not wish.alternatives:
@@ -114,46 +122,33 @@ class Answering:
         if ready is not None:
             await response.whole(200, format.content_type, ready, [])
             return
-        panel = await bench.ask(brief, request, caller, config)
-        reply = _Reply(format, panel, brief, config, _verdict_url(config, scope, headers), response)
-        await _serve(bench, panel, reply, receive, cancel=_cancels(config, brief))
-
-
-class Response:
-    """What has left for the client. After the first byte an error can only be an event in the stream."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.streaming: Stream | None = None
-        self.ended = False
-
-    async def whole(self, status: int, content_type: str, body: bytes, headers: RawHeaders) -> None:
-        length = (b"content-length", str(len(body)).encode())
-        head = [(b"content-type", content_type.encode()), length, *headers]
-        await self._send({"type": "http.response.start", "status": status, "headers": head})
-        self.ended = True
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def begin(self, stream: Stream, content_type: str, headers: RawHeaders) -> None:
-        kind = (b"content-type", content_type.encode())
-        head = [kind, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), *headers]
-        await self._send({"type": "http.response.start", "status": 200, "headers": head})
-        self.streaming = stream
-
-    async def piece(self, body: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
-
-    async def end(self) -> None:
-        self.ended = True
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        url = verdict_url(config, scope, headers)
+        ruled = self._rules.applied(caller, f"bench/{brief.collection}", request, known, body, stream=brief.stream)
+        try:
+            async with ruled as admitted, _held(caller, brief, admitted.request, bench):
+                request = admitted.request
+                if brief.reply == "route":
+                    # What a rule has changed, or has to read, is not passed on in the caller's own words.
+                    relayed = not (admitted.rewritten or admitted.reviews)
+                    native = _native(place, body, headers) if relayed else None
+                    turn = await bench.take_turn(brief, request, caller, config, native)
+                    told = TurnReply(format, turn, brief, config, url, response, admitted, thoughts=wish.thoughts)
+                    await serve_turn(told, receive)
+                    return
+                panel = await bench.ask(brief, request, caller, config)
+                reply = _Reply(format, panel, brief, config, url, response, admitted)
+                await _serve(bench, panel, reply, receive, admitted, cancel=_cancels(config, brief))
+        except InsteadOfModels as instead:
+            await send_refusal(response, format, brief, instead)
 
 
 class _Reply:
     """Writes one panel to one client. It is cancelled when the client hangs up, and the panel's futures must not be."""
 
     def __init__(
-        self, format: Format, panel: Panel, brief: Brief, config: Config, verdict_url: str, response: Response
-    ) -> None:
+        self, format: Format, panel: Panel, brief: Brief, config: Config, verdict_url: str, response: Response,
+        admitted: Admitted,
+    ) -> None:  # fmt: skip
         self._format = format
         self._panel = panel
         self._brief = brief
@@ -161,6 +156,7 @@ class _Reply:
         self._stream_mode = config.collections[brief.collection].stream
         self._verdict_url = verdict_url
         self._response = response
+        self._admitted = admitted
         self._envelope = Envelope(panel.id, brief.model, int(time.time()), brief.include_usage)
         self._stream = format.stream(self._envelope)
         self._begun = 0
@@ -169,23 +165,29 @@ class _Reply:
         await (self._streamed() if self._brief.stream else self._whole())
 
     async def _whole(self) -> None:
+        await self._admitted.clear()
         report = await asyncio.shield(self._panel.report)
-        data = report.as_json(self._verdict_url)
         headers = _headers(self._brief, report.seating, report)
         try:
+            report = await reviewed(self._admitted, report)
+            data = report.as_json(self._verdict_url)
             check_answered(report, self._brief, data)
         except BenchError as error:
-            await send_error(self._response, self._format, error, headers)
+            error = await self._admitted.failed(error)
+            await send_refusal(self._response, self._format, self._brief, error, headers)
             return
-        body = self._format.whole(self._envelope, voices.alternatives(report, self._verdict_url), _usage(report), data)
+        body = self._format.whole(self._envelope, voices.alternatives(report, self._verdict_url), used(report), data)
         await self._response.whole(200, self._format.content_type, body, headers)
 
     async def _streamed(self) -> None:
-        await asyncio.wait([self._panel.seating], timeout=SEATED_WITHIN)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEATED_WITHIN):
+                await self._admitted.clear()
+                await asyncio.wait([self._panel.seating])
         seating = self._panel.seating.result() if self._panel.seating.done() else None
         headers = _headers(self._brief, seating, None, self._panel.id)
         await self._response.begin(self._stream, self._format.stream_content_type, headers)
-        events = self._events()
+        events = self._held_back() if self._admitted.reviews else self._events()
         pending: asyncio.Future[bytes] | None = None
         try:
             while True:
@@ -207,6 +209,7 @@ class _Reply:
     async def _events(self) -> AsyncGenerator[bytes, None]:
         voice = voices.voice(self._brief, self._stream_mode, self._verdict_url)
         yield self._written([voices.Delta("")])
+        await self._admitted.clear()
         # Shielded: a reply that is broken off must not take the panel's own futures with it.
         if opening := self._written(voice.opening(await asyncio.shield(self._panel.seating))):
             yield opening
@@ -216,14 +219,32 @@ class _Reply:
                     yield written
         report = await asyncio.shield(self._panel.report)
         data = report.as_json(self._verdict_url)
+        await self._admitted.settle(used(report))
         try:
             check_answered(report, self._brief, data)
         except BenchError as error:
-            yield self._stream.error(error)
+            yield self._stream.error(await self._admitted.failed(error))
             return
         if closing := self._written(voice.closing(report)):
             yield closing
-        yield self._stream.end(voices.finishes(report), _usage(report), data)
+        yield self._stream.end(voices.finishes(report), used(report), data)
+
+    async def _held_back(self) -> AsyncGenerator[bytes, None]:
+        """The same for a panel of which nothing leaves before a rule has read all of it."""
+        yield self._written([voices.Delta("")])
+        await self._admitted.clear()
+        report = await asyncio.shield(self._panel.report)
+        try:
+            report = await reviewed(self._admitted, report)
+            data = report.as_json(self._verdict_url)
+            check_answered(report, self._brief, data)
+        except BenchError as error:
+            yield self._stream.error(await self._admitted.failed(error))
+            return
+        answers = voices.alternatives(report, self._verdict_url)
+        for index, answer in enumerate(answers):
+            yield self._written([voices.Delta(answer.text, index, done=len(answers) > 1)])
+        yield self._stream.end([answer.finish_reason for answer in answers], used(report), data)
 
     def _written(self, deltas: Sequence[voices.Delta]) -> bytes:
         """The deltas in the format, with the beginning of each alternative that has none yet."""
@@ -239,13 +260,15 @@ class _Reply:
         return b"".join(pieces)
 
 
-async def _serve(bench: Bench, panel: Panel, reply: _Reply, receive: Receive, *, cancel: bool) -> None:
+async def _serve(
+    bench: Bench, panel: Panel, reply: _Reply, receive: Receive, admitted: Admitted, *, cancel: bool
+) -> None:
     """Run the panel and write it. The request lasts until the panel is done, also when its caller has hung up:
     so the server's own shutdown waits for every panel, late seats included, and owns no task that it cannot see.
     """
     running = bench.start(panel)
     writing = asyncio.create_task(reply.write(), name=f"reply {panel.id}")
-    leaving = asyncio.create_task(_hung_up(receive), name=f"caller of {panel.id}")
+    leaving = asyncio.create_task(hung_up(receive), name=f"caller of {panel.id}")
     try:
         await asyncio.wait([writing, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():
@@ -253,6 +276,10 @@ async def _serve(bench: Bench, panel: Panel, reply: _Reply, receive: Receive, *,
             if cancel:
                 running.cancel()
             writing.cancel()
+            await _settle(panel, running, admitted)
+        elif not writing.cancelled() and isinstance(writing.exception(), BenchError):
+            # A rule that was looked up beside the panel refuses it.
+            running.cancel()
         leaving.cancel()
         await asyncio.wait([running, writing, leaving])
         for task in (running, writing):
@@ -266,9 +293,12 @@ async def _serve(bench: Bench, panel: Panel, reply: _Reply, receive: Receive, *,
         await asyncio.wait([running, writing, leaving])
 
 
-async def _hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _settle(panel: Panel, running: asyncio.Task[None], admitted: Admitted) -> None:
+    """What a panel has used counts once it is over, whether or not anybody waits for it."""
+    either: list[asyncio.Future[Any]] = [panel.report, running]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if panel.report.done() and not panel.report.cancelled() and panel.report.exception() is None:
+        await admitted.settle(used(panel.report.result()))
 
 
 async def _parse(incoming: Incoming) -> tuple[dict[str, Any] | None, object]:
@@ -294,9 +324,7 @@ def check_transport(incoming: Incoming, headers: Headers, config: Config) -> Non
         )
     if not incoming.whole:
         raise RequestTimeout("the body did not arrive; send it without long pauses")
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise WrongContentType(f'Content-Type is "{kind[:100]}"; send application/json')
+    check_json(headers)
 
 
 def _asked_of_litellm(body: dict[str, Any] | None) -> dict[str, Any]:
@@ -321,24 +349,24 @@ def _check_depth(body: object) -> None:
     raise InvalidRequest(f"the body is nested more than {DEEPEST} levels deep")
 
 
+def _native(place: Place, body: Mapping[str, Any], headers: Headers) -> Native | None:
+    if place.native is None:
+        return None
+    chosen = {name: value for name in VENDORS_CHOICES if (value := headers.get(name)) is not None}
+    return Native(place.native, as_sent(body), chosen)
+
+
+def _held(caller: Caller, brief: Brief, request: ChatRequest, bench: Bench) -> AbstractAsyncContextManager[None]:
+    """A caller with a budget has the most that this request may use set aside, as long as anything of it can go on."""
+    if caller.hold is None:
+        return nullcontext()
+    timing = bench.config.timing
+    longest = 2 * timing.seat_timeout if brief.reply != "route" else timing.turn
+    return caller.hold(most_used(brief, request, bench.config, bench.catalog), longest + HELD_LONGER)
+
+
 def _cancels(config: Config, brief: Brief) -> bool:
     return config.collections[brief.collection].on_disconnect == "cancel"
-
-
-_HOST = re.compile(r"^[A-Za-z0-9.\-]+(?::\d{1,5})?$|^\[[0-9a-fA-F:]+\](?::\d{1,5})?$")
-
-
-def _verdict_url(config: Config, scope: Scope, headers: Headers) -> str:
-    """Where the caller reaches us: as configured, else as the request was addressed."""
-    base = config.access.public_url.rstrip("/")
-    host = headers.get("host", "")
-    if not base and _HOST.match(host):
-        base = f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '')}"
-    return f"{base}/bench/verdict"
-
-
-def _usage(report: Report) -> Usage:
-    return Usage(report.prompt_tokens, report.completion_tokens)
 
 
 def _headers(brief: Brief, seating: Seating | None, report: Report | None, panel: str = "") -> RawHeaders:
@@ -370,21 +398,3 @@ def _compact(seats: list[dict[str, str]]) -> bytes:
         if len(text) <= MOST_HEADER:
             return text.encode("ascii")
         seats = seats[:-1]
-
-
-async def send_error(response: Response, format: Format, error: BenchError, headers: RawHeaders = ()) -> None:
-    if response.ended:
-        return
-    if response.streaming is not None:
-        await response.piece(response.streaming.error(error))
-        await response.end()
-        return
-    more = list(headers)
-    if error.status == 401:
-        more.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, PanelFailed) and error.retry_after is None:
-        # OpenAI's and Anthropic's libraries ask again after a 5xx, which would be the whole panel.
-        more.append((b"x-should-retry", b"false"))
-    if error.status == 429 or error.retry_after is not None:
-        more.append((b"retry-after", str(error.retry_after or 60).encode()))
-    await response.whole(error.status, format.content_type, format.error(error), more)

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive
+
+from bench_proxy.errors import WrongContentType
 
 READ_SECONDS = 60.0
 """How long a client may be silent in the middle of its body."""
@@ -86,6 +89,13 @@ class Incoming:
             return next(rest, None) or await receive()
 
         return again
+
+
+def check_json(headers: Headers) -> None:
+    """Raise WrongContentType unless the body is said to be JSON: anything else a web page may send to any address."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise WrongContentType(f'Content-Type is "{kind[:100]}"; send application/json')
 
 
 async def read(receive: Receive, most: int) -> Incoming:

@@ -12,13 +12,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bench_proxy.bench import Bench
 from bench_proxy.catalog import together
-from bench_proxy.config import MODEL_PREFIX, SERVED_MODES
+from bench_proxy.config import MODEL_PREFIX, REPLY_MODES
 from bench_proxy.errors import BenchError, UnknownModel
 from bench_proxy.formats import gemini
 from bench_proxy.formats.base import Format, dumps
 from bench_proxy.formats.brief import collection_of
 from bench_proxy.formats.places import CHAT, MESSAGES
-from bench_proxy.http.answering import Authenticate, Response, send_error
+from bench_proxy.http.answering import Authenticate
+from bench_proxy.http.responding import Response, send_error
+from bench_proxy.http.sent_keys import SENT
 
 PassOn = Callable[[Scope, Receive, Send], Awaitable[None]]
 Entry = Mapping[str, Any]
@@ -39,10 +41,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a path asks for: the list, or with a `name` one model of it."""
+    """What a path asks for: the list, or with a `name` one model of it. `ours_alone` where LiteLLM has no answer."""
 
     shape: Shape
     name: str
+    ours_alone: bool
 
 
 class Listing:
@@ -65,7 +68,14 @@ class Listing:
             await send_error(response, asked.shape.format, error)
 
     async def _appended(self, shape: Shape, scope: Scope, receive: Receive, send: Send, pass_on: PassOn) -> None:
-        """LiteLLM's answer with ours at its end; one that is no list of models stays as it is."""
+        """LiteLLM's answer with ours at its end; one that is no list of models stays as it is. LiteLLM knows no bench
+        keys, which see collections alone.
+        """
+        if SENT in scope:
+            caller = await self._authenticate(scope, receive, None)
+            entries = [dict(shape.entry(entry)) for entry in await self.entries(caller.allowed)]
+            await Response(send).whole(200, CHAT.content_type, dumps(_listed(shape, entries)), [])
+            return
         if shape is not OPENAI:  # LiteLLM's own refusal is in OpenAI's shape alone
             await self._authenticate(scope, receive, None)
         host = await _captured(scope, receive, pass_on)
@@ -85,8 +95,11 @@ class Listing:
         """LiteLLM has no such list: its own one is translated."""
         scope = _with_the_key_of_its_query(scope)
         caller = await self._authenticate(scope, receive, None)  # first, since its refusal is not in this shape
-        host = await _captured({**scope, "path": HOST_LIST, "raw_path": HOST_LIST.encode()}, receive, pass_on)
-        models = [*(host.models or ()), *await self.entries(caller.allowed)]
+        hosts: Sequence[Entry] = ()
+        if SENT not in scope:
+            host = await _captured({**scope, "path": HOST_LIST, "raw_path": HOST_LIST.encode()}, receive, pass_on)
+            hosts = host.models or ()
+        models = [*hosts, *await self.entries(caller.allowed)]
         written = [GEMINI.entry(found) for found in ([_found(name, models)] if name else models)]
         await response.whole(200, CHAT.content_type, dumps(written[0] if name else {"models": written}), [])
 
@@ -115,7 +128,7 @@ class Listing:
                 "merger": collection.merger,
                 "together": together([catalog.get(alias) for alias in collection.members]),
             }
-            for mode in (collection.reply, *SERVED_MODES):
+            for mode in (collection.reply, *REPLY_MODES):
                 id = model if mode == collection.reply else f"{model}:{mode}"
                 entry = {"id": id, "object": "model", "created": STARTED, "owned_by": "bench"}
                 entries.append({**entry, "bench": {**about, "reply": mode}})
@@ -133,7 +146,7 @@ def asked(path: str, headers: Headers) -> Asked | None:
         name = MODEL_PREFIX + name[len(MODEL_PREFIX) :]
     elif name and shape is not GEMINI:
         return None
-    return Asked(shape, name)
+    return Asked(shape, name, ours_alone=bool(name) or base == GEMINI_LIST)
 
 
 def _shape(base: str, headers: Headers) -> Shape:
@@ -164,6 +177,13 @@ def _plain(name: str, by_id: Mapping[str, Entry]) -> str:
     collection, _, mode = name.partition(":")
     own = by_id.get(collection, {}).get("bench", {}).get("reply")
     return collection if mode in {"latest", own} else name
+
+
+def _listed(shape: Shape, entries: Sequence[Entry]) -> Entry:
+    if shape is not ANTHROPIC:
+        return {"object": "list", "data": entries}
+    first, last = (entries[0]["id"], entries[-1]["id"]) if entries else (None, None)
+    return {"data": entries, "has_more": False, "first_id": first, "last_id": last}
 
 
 class _Captured:

@@ -19,6 +19,9 @@ SEATS = "Seats by how they ended. A late one that answers after all is counted a
 OTHER = "other"
 """Every model that no file names: a guest can have any name where LiteLLM has a wildcard."""
 
+TURNS = "Turns of conversations by who answered them, those included in which the caller hung up meanwhile."
+FAILOVERS = "Turns that a model was asked to answer and did not."
+
 OUTCOMES = ("answered", "empty", "failed", "late")
 
 
@@ -27,7 +30,7 @@ async def metrics(bench: Bench, lane: Callable[[str], dict[str, str]]) -> bytes:
     known = {model.alias for model in bench.models()}
     totals = await bench.ledger.totals()
     registry = CollectorRegistry()
-    registry.register(_Families([*_seats(totals, known), *_models(bench, known, lane)]))
+    registry.register(_Families([*_seats(totals, known), *_turns(totals, known), *_models(bench, known, lane)]))
     return generate_latest(registry)
 
 
@@ -46,6 +49,15 @@ def _seats(totals: Sequence[tuple[str, Sums]], known: Collection[str]) -> Iterat
             verdicts.add_metric([collection, alias, verdict], sum(getattr(s, verdict) for s in sums))
         owed.add_metric([collection, alias], sum(s.owed for s in sums))
     yield from (seats, verdicts, owed)
+
+
+def _turns(totals: Sequence[tuple[str, Sums]], known: Collection[str]) -> Iterator[Metric]:
+    turns = CounterMetricFamily("bench_turns", TURNS, labels=("collection", "alias"))
+    failovers = CounterMetricFamily("bench_failovers", FAILOVERS, labels=("collection", "alias"))
+    for labels, sums in _by_known_name(totals, known).items():
+        turns.add_metric(labels, sum(s.turns for s in sums))
+        failovers.add_metric(labels, sum(s.failovers for s in sums))
+    yield from (turns, failovers)
 
 
 def _by_known_name(totals: Sequence[tuple[str, Sums]], known: Collection[str]) -> dict[tuple[str, str], list[Sums]]:

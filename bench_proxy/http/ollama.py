@@ -12,13 +12,16 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from bench_proxy.bench import Bench
+from bench_proxy.catalog import sees
 from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, InvalidRequest, UnknownModel
 from bench_proxy.formats.base import dumps
 from bench_proxy.formats.brief import LONGEST_ECHO
-from bench_proxy.formats.ollama import OllamaChat, rfc3339
+from bench_proxy.formats.ollama import OllamaChat
+from bench_proxy.formats.ollama_lines import rfc3339
 from bench_proxy.http import body as bodies
-from bench_proxy.http.answering import Authenticate, Response, check_transport, send_error
+from bench_proxy.http.answering import Authenticate, check_transport
+from bench_proxy.http.responding import Response, send_error
 
 Json = dict[str, Any]
 Entries = Callable[[Callable[[list[str]], Awaitable[list[str]]]], Awaitable[list[Json]]]
@@ -77,7 +80,18 @@ class OllamaRoutes:
         if entry is None:
             known = ", ".join(entries) or "none"
             raise UnknownModel(f'there is no model "{name[:LONGEST_ECHO]}"; this key may ask: {known}', param="model")
-        return _shown(entry)
+        return _shown(entry, self._able(entry["bench"]))
+
+    def _able(self, about: Json) -> list[str]:
+        """What may be asked here. A panel asks all its members, and takes no tools. A route asks one that can, so that
+        one is enough; that a model thinks nobody knows of its members.
+        """
+        if about["reply"] != "route":
+            return [name for name in about["together"]["capabilities"] if name != "tools"]
+        catalog = self._bench().catalog
+        members = [catalog.get(alias) for alias in about["members"]]
+        able = {"vision": any(map(sees, members)), "tools": any(model.tools for model in members)}
+        return [name for name, can in able.items() if can]
 
     async def _of_caller(self, scope: Scope, receive: Receive) -> list[Json]:
         caller = await self._authenticate(scope, receive, None)
@@ -119,7 +133,7 @@ def _listed(entry: Json) -> Json:
     }
 
 
-def _shown(entry: Json) -> Json:
+def _shown(entry: Json, able: list[str]) -> Json:
     about = entry["bench"]
     together = about["together"]
     info = {"general.architecture": ARCHITECTURE, "general.basename": entry["id"]}
@@ -131,15 +145,10 @@ def _shown(entry: Json) -> Json:
         "template": "",
         "details": _details(),
         "model_info": info,
-        "capabilities": ["completion", *_capabilities(about["reply"], together["capabilities"])],
+        "capabilities": ["completion", *able],
         "modified_at": rfc3339(entry["created"]),
         "bench": about,
     }
-
-
-def _capabilities(reply: str, able: list[str]) -> list[str]:
-    """What its members can all do; a client that reads of tools sends them, and a panel takes none."""
-    return [name for name in able if name != "tools" or reply == "route"]
 
 
 def _details() -> Json:

@@ -6,42 +6,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from bench_proxy.bench import Bench, Caller
 from bench_proxy.catalog import Model
 from bench_proxy.errors import BenchError, Denied, InvalidRequest, NotFound, WrongContentType
+from bench_proxy.http import keys as bench_keys
 from bench_proxy.http.answering import Authenticate
+from bench_proxy.http.given import Given, Id, Judge, Text
+from bench_proxy.keys import KeyStore
 from bench_proxy.marks import Pick
 from bench_proxy.records import Record, Verdict
-
-
-def _without_nul(text: str) -> str:
-    """PostgreSQL's text holds none."""
-    if "\0" in text:
-        raise ValueError("must not hold NUL characters")
-    return text
-
-
-MOST_FIELDS = 100
-
-Text = Annotated[str, Field(max_length=10_000), AfterValidator(_without_nul)]
-Judge = Annotated[str, Field(max_length=200), AfterValidator(_without_nul)]
-Id = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_without_nul)]
-
-
-class Given(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, given: Any) -> Any:
-        """A body of a million fields is refused for that: an error for each would take seconds."""
-        if isinstance(given, dict) and len(given) > MOST_FIELDS:
-            raise ValueError(f"has {len(given)} fields, of which at most {MOST_FIELDS} can be meant")
-        return given
 
 
 class GivenVerdict(Given):
@@ -50,8 +27,8 @@ class GivenVerdict(Given):
     call: Id
     useful: bool | None
     note: Text = ""
-    real: Annotated[list[Text], Field(max_length=200)] = []
-    false: Annotated[list[Text], Field(max_length=200)] = []
+    real: list[Text] = Field([], max_length=200)
+    false: list[Text] = Field([], max_length=200)
     by: Judge = ""
 
 
@@ -81,19 +58,26 @@ class GivenCalls(Given):
 
 
 PATHS = (
-    "verdict", "pending", "record", "panels", "collections", "models", "metrics", "health/live", "health/ready",
-    "openapi.json",
+    "verdict", "pending", "record", "panels", "conversations", "collections", "models", "keys", "metrics",
+    "health/live", "health/ready", "openapi.json",
 )  # fmt: skip
 
 Lane = Callable[[str], dict[str, str]]
 """Which way a model is called (`lane`), and why where it is not the lean one (`lane_because`)."""
 
 
-def build(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane = lambda _alias: {}) -> FastAPI:
-    """The app that answers everything below /bench; errors have OpenAI's shape."""
+def build(
+    bench: Callable[[], Bench],
+    authenticate: Authenticate,
+    lane: Lane = lambda _alias: {},
+    keys: Callable[[], KeyStore] | None = None,
+) -> FastAPI:
+    """The app that answers everything below /bench; errors have OpenAI's shape. Without `keys` nobody makes any."""
     app = FastAPI(title="bench-proxy", openapi_url="/bench/openapi.json", docs_url=None, redoc_url=None)
     app.include_router(_open_routes(bench))
     app.include_router(_routes(bench, authenticate, lane))
+    if keys is not None:
+        app.include_router(bench_keys.build(bench, keys, authenticate))
     app.add_exception_handler(BenchError, _bench_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -161,6 +145,20 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane) 
     @router.get("/panels/{panel}")
     async def panel(panel: str, who: Annotated[Caller, Depends(caller)]) -> Any:
         return await bench().panel(panel, who)
+
+    @router.get("/conversations")
+    async def conversations(
+        who: Annotated[Caller, Depends(caller)],
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Query(max_length=128)] = None,
+        collection: str | None = None,
+    ) -> dict[str, Any]:
+        page = await bench().conversations(limit, cursor, _collection(collection), who)
+        return {"conversations": page.rows, "next": page.next}
+
+    @router.get("/conversations/{conversation}")
+    async def conversation(conversation: str, who: Annotated[Caller, Depends(caller)]) -> Any:
+        return await bench().conversation(conversation, who)
 
     @router.get("/collections")
     async def collections(who: Annotated[Caller, Depends(caller)]) -> dict[str, Any]:
@@ -242,6 +240,8 @@ def _line(record: Record) -> dict[str, Any]:
         "not_useful": sums.not_useful,
         "preferred": sums.preferred,
         "not_preferred": sums.not_preferred,
+        "claims_held": sums.claims_held,
+        "claims_failed": sums.claims_failed,
         "owed": sums.owed,
         "useful_share": None if interval.share is None else round(interval.share, 4),
         "wilson_90": [round(interval.low, 4), round(interval.high, 4)],
@@ -285,10 +285,7 @@ async def _validation_error(request: Request, error: Any) -> JSONResponse:
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
     if error.status_code == 404:
-        routes = (
-            "verdict, pending, record, panels, collections, models, metrics, health/live, health/ready, openapi.json"
-        )
-        return await _bench_error(request, NotFound(f"no such route; under /bench there are: {routes}"))
+        return await _bench_error(request, NotFound(f"no such route; under /bench there are: {', '.join(PATHS)}"))
     refused = BenchError(str(error.detail))
     refused.status, refused.type = error.status_code, "invalid_request_error"
     response = await _bench_error(request, refused)

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 log = logging.getLogger("bench_proxy")
 
-HEAD = "0001"
+HEAD = "0003"
 """The newest migration; checked without importing Alembic, which is only needed when the database is older."""
 
 # Numbers that all processes of ours lock in PostgreSQL.
@@ -81,12 +81,18 @@ BUSY_SECONDS = 8
 
 
 def _create_private(target: URL) -> None:
-    """The ledger holds prompts and answers: only its owner may read the file."""
+    """The ledger holds prompts and answers: only its owner may read the file, and its journals, which SQLite makes with
+    the mode that the file has. One that is there already keeps its own.
+    """
     if target.database in {None, "", ":memory:"}:
         raise ValueError("the ledger needs a file: sqlite:///bench.db")
     path = Path(str(target.database))
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+    path.chmod(0o600)  # an umask may have taken rights from its owner too
 
 
 def _sqlite(target: URL, begin: str) -> Engine:

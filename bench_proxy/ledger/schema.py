@@ -83,7 +83,56 @@ picks = Table(
     Column("judged_by", Text, nullable=False),
 )
 
-COUNTERS = ("seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred", "not_preferred")
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("sticky", String(64), nullable=False),  # the digest of the key by which its turns find one another
+    Column("sticky_by", String(32), nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("collection", String(64), nullable=False),
+    Column("model", String(256), nullable=False),
+    Column("shape", String(32), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("last_ms", BigInteger, nullable=False),  # the end of the last turn
+    Column("alias", String(256), nullable=False),  # who answers now; empty as long as nobody has
+    Column("turns", BigInteger, nullable=False),
+)
+Index("conversations_newest", conversations.c.at_ms.desc(), conversations.c.id.desc())
+Index("conversations_of_owner", conversations.c.owner, conversations.c.at_ms.desc(), conversations.c.id.desc())
+Index("conversations_of_key", conversations.c.sticky, conversations.c.last_ms.desc())
+
+turns = Table(
+    "turns",
+    metadata,
+    # Two turns of one conversation may be under way at a time and then have the same number: it is no key.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("conversation", String(64), nullable=False, index=True),
+    Column("turn", Integer, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("call", String(96), nullable=False),  # empty where nobody answered, as the alias
+    Column("number", Integer, nullable=False),
+    Column("alias", String(256), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("first_piece_seconds", Float),
+    Column("tool_calls", Integer, nullable=False),
+    Column("finish_reason", String(64)),
+    Column("prompt_tokens", Integer),
+    Column("completion_tokens", Integer),
+    Column("cached_tokens", Integer),
+    Column("cache_write_tokens", Integer),
+    Column("reasoning_tokens", Integer),
+    Column("cost", Float),
+    Column("failed_over", Text, nullable=False),
+    Column("skipped", Text, nullable=False),
+    Column("left_out", Text, nullable=False),
+)
+
+COUNTERS = (
+    "seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred", "not_preferred",
+    "claims_held", "claims_failed", "turns", "failovers",
+)  # fmt: skip
 
 sums = Table(
     "sums",
@@ -123,4 +172,45 @@ facts = Table(
     Column("tools", Boolean),
     Column("vision", Boolean),
     Column("at_ms", BigInteger, nullable=False),
+)
+
+bench_keys = Table(
+    "bench_keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True),  # SHA-256 of the key, which is nowhere
+    Column("last_four", String(4), nullable=False),
+    Column("name", String(256), nullable=False),
+    Column("collections", Text),  # NULL is all
+    Column("requests_a_minute", BigInteger),
+    Column("tokens_a_day", BigInteger),
+    Column("cost_a_day", Float),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("revoked_ms", BigInteger),
+    Column("last_used_ms", BigInteger),
+    Column("minute_ms", BigInteger, nullable=False),  # when the minute began whose requests are counted
+    Column("minute_requests", BigInteger, nullable=False),
+)
+Index("bench_keys_newest", bench_keys.c.at_ms.desc(), bench_keys.c.id.desc())
+
+key_days = Table(
+    "key_days",
+    metadata,
+    # What the answers to a key's requests used on one day of UTC.
+    Column("key", String(64), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", Float, nullable=False),
+)
+
+key_holds = Table(
+    "key_holds",
+    metadata,
+    # The most that a request under way may use of its key's day; a process that dies leaves it until its time is over.
+    Column("id", String(64), primary_key=True),
+    Column("key", String(64), nullable=False, index=True),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", Float, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
 )

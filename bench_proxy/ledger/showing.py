@@ -80,6 +80,69 @@ def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any
     return shown
 
 
+TURN_SHOWN = (
+    "turn",
+    "call",
+    "alias",
+    "status",
+    "seconds",
+    "first_piece_seconds",
+    "tool_calls",
+    "finish_reason",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost",
+)
+"""The columns of a turn that its JSON shows by their own names, as far as they are known."""
+
+
+def conversation_json(
+    row: RowMapping, calls: Sequence[RowMapping], history: Sequence[RowMapping] | None = None
+) -> dict[str, Any]:
+    """A conversation with its calls, in their order; with the history of its turns also what was answered last. What
+    shadows cost stands apart from it.
+    """
+    shadows = [_shadow_json(call, answer=history is not None) for call in calls if call["kind"] == "shadow"]
+    return {
+        "conversation": row["id"],
+        "at": integer(row["at_ms"]) / 1000,
+        "last": integer(row["last_ms"]) / 1000,
+        "collection": f"bench/{row['collection']}",
+        "model": row["model"],
+        "shape": row["shape"],
+        "sticky_by": row["sticky_by"],
+        "alias": row["alias"] or None,
+        "turns": integer(row["turns"]),
+        "calls": [_call_json(call, answer=history is not None) for call in calls if call["kind"] != "shadow"],
+        **({"shadows": shadows} if shadows else {}),
+        **({"history": [_turn_json(turn) for turn in history]} if history is not None else {}),
+    }
+
+
+def _call_json(call: RowMapping, *, answer: bool) -> dict[str, Any]:
+    """A seat of no panel: what can only be said of those is left out."""
+    shown = _seat_json(call, answer=answer, hidden=False)
+    first = {"first_piece_seconds": shown.pop("first_token_seconds")} if "first_token_seconds" in shown else {}
+    return {name: value for name, value in shown.items() if name not in {"seat", "status", "late"}} | first
+
+
+def _shadow_json(call: RowMapping, *, answer: bool) -> dict[str, Any]:
+    shown = _seat_json(call, answer=answer, hidden=False)
+    return {"turn": integer(call["number"]), **{n: v for n, v in shown.items() if n not in {"seat", "late"}}}
+
+
+def _turn_json(turn: RowMapping) -> dict[str, Any]:
+    values = {name: (_seconds if name.endswith("seconds") else _finite)(turn[name]) for name in TURN_SHOWN}
+    return {
+        **{name: value for name, value in values.items() if value not in {None, ""}},
+        "at": integer(turn["at_ms"]) / 1000,
+        **{name: loaded(turn[name], []) for name in ("failed_over", "skipped", "left_out")},
+    }
+
+
 def mark_of(seat: RowMapping) -> Mark:
     real, false = (tuple(loaded(seat[name], [])) for name in ("real", "false"))
     return Mark(seat["alias"], seat["useful"], seat["preferred"], seat["note"], real, false, seat["judged_by"])
@@ -111,8 +174,9 @@ def integer(value: Any) -> int:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities, and SQLite's columns may."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """JSON has no infinities and no bytes, and SQLite's columns may."""
+    odd = isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
+    return None if odd else value
 
 
 def _seconds(value: Any) -> Any:

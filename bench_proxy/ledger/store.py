@@ -3,9 +3,9 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -16,14 +16,23 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench_proxy.bench import Judged, Page, Picked
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.facts import Learned, Subject, learned
+from bench_proxy.keys import BenchKey, KeyPage, Use
+from bench_proxy.ledger import conversations, keys
+from bench_proxy.ledger.conversations import OF_TURNS, Turns
 from bench_proxy.ledger.database import migrate, open_engines
 from bench_proxy.ledger.gathering import LATEST, Gathering
+from bench_proxy.ledger.keys import Keys
+from bench_proxy.ledger.pruning import Pruning
 from bench_proxy.ledger.schema import COUNTERS, facts, panels, picks, seats, sums, verdicts, wins
+from bench_proxy.ledger.scope import owned, within
 from bench_proxy.ledger.showing import cursor_of, hidden, integer, loaded, mark_of, panel_json, place_of
+from bench_proxy.ledger.values import now_ms, storable
 from bench_proxy.ledger.writer import Writer
 from bench_proxy.marks import Mark, Marks, Pick, judged, picked, tally
 from bench_proxy.panel.seats import Answer, Report, Seating
 from bench_proxy.records import Record, Sums, Verdict, record
+from bench_proxy.route.shadows import Shadow
+from bench_proxy.route.turns import Pin, TurnReport
 
 log = logging.getLogger("bench_proxy")
 
@@ -47,7 +56,9 @@ MERGING = "merging"
 
 
 class SqlLedger:
-    """Implements `bench.Ledger` and `facts.FactStore`. Use `open`; one instance a process, in one event loop."""
+    """Implements `bench.Ledger`, `facts.FactStore` and `keys.KeyStore`. Use `open`; one instance a process, in
+    one event loop.
+    """
 
     def __init__(self, writing: Engine, reading: Engine, content: Callable[[], str]) -> None:
         self._writing = writing
@@ -61,8 +72,11 @@ class SqlLedger:
         self._add_panel = self._insert(panels).on_conflict_do_nothing()
         self._gathering = Gathering(_upsert(self._insert))
         self._writer = Writer(writing, self._gathering.send)
+        self._turns = Turns(self._insert, self._count)
+        self._keys = Keys(self._insert)
         self._add_to_wins = _upsert_wins(self._insert)
         self._add_to_facts = _upsert_facts(self._insert)
+        self.pruning = Pruning(self._durable, self._add_to_facts)
 
     @classmethod
     async def open(cls, url: str, content: Callable[[], str]) -> "SqlLedger":
@@ -89,7 +103,7 @@ class SqlLedger:
             mine = (sums.c.collection == "") & (sums.c.owner == "") & (sums.c.shape == shape)
             rows = connection.execute(sa.select(sums.c.alias, sums.c.last_seated_ms).where(mine))
             chosen = list(choose({row.alias: integer(row.last_seated_ms) for row in rows}))
-            now = _now_ms()
+            now = now_ms()
             for alias in chosen:
                 self._gathering.count(connection, "", "", alias, shape, {"last_seated_ms": now})
             return chosen
@@ -106,7 +120,7 @@ class SqlLedger:
             "reply": seating.reply,
             "shape": seating.shape,
             "shape_by": seating.shape_by,
-            "asked": _text(asked),
+            "asked": storable(asked),
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
             "note": "",
         }
@@ -152,6 +166,23 @@ class SqlLedger:
         update = panels.update().where(panels.c.id == panel).values(values)
         await self._durable_of(panel, lambda connection: connection.execute(update), urgent=False)
 
+    async def took(self, report: TurnReport, owner: str) -> None:
+        keep_text = self._content() != "none"
+
+        def write(connection: Connection) -> None:
+            self._turns.write(connection, report, owner, keep_text=keep_text)
+            tokens = (report.reply.prompt_tokens, report.reply.completion_tokens)
+            self._keys.used(connection, owner, *tokens, report.reply.cost, now_ms())
+
+        await self._durable(write)
+
+    async def shadowed(self, shadow: Shadow, owner: str) -> None:
+        keep_text = self._content() != "none"
+        await self._durable(lambda c: self._turns.write_shadow(c, shadow, owner, keep_text=keep_text))
+
+    async def pinned(self, sticky: str, since_ms: int) -> Pin | None:
+        return await self._read(lambda connection: conversations.pinned(connection, sticky, since_ms))
+
     async def judge(self, verdict: Verdict, owner: str | None) -> Judged:
         return await self._durable(lambda connection: self._write_verdict(connection, verdict, owner))
 
@@ -161,11 +192,11 @@ class SqlLedger:
     async def owed(self, calls: Sequence[str], owner: str | None) -> list[str]:
         def read(connection: Connection) -> list[str]:
             found = sa.select(seats.c.call).where(
-                seats.c.call.in_([_text(call) for call in calls]),
+                seats.c.call.in_([storable(call) for call in calls]),
                 seats.c.status == "ok",
                 seats.c.useful.is_(None),
                 seats.c.preferred.is_(None),
-                *_owned(seats, owner),
+                *owned(seats, owner),
             )
             owed = set(connection.execute(found).scalars())
             return [call for call in dict.fromkeys(calls) if call in owed]
@@ -175,7 +206,7 @@ class SqlLedger:
     async def record(self, collection: str | None, owner: str | None) -> list[Record]:
         query = (
             sa.select(sums.c.alias, sums.c.shape, *_summed())
-            .where(*_within(sums, collection, owner))
+            .where(*within(sums, collection, owner))
             .group_by(sums.c.alias, sums.c.shape)
             .order_by(sums.c.alias, sums.c.shape)
         )
@@ -202,7 +233,7 @@ class SqlLedger:
         pair = (wins.c.shape, wins.c.winner, wins.c.loser)
         query = (
             sa.select(*pair, _total(wins.c.times).label("times"))
-            .where(*_within(wins, collection, owner))
+            .where(*within(wins, collection, owner))
             .group_by(*pair)
         )
 
@@ -218,9 +249,9 @@ class SqlLedger:
         newest = (panels.c.at_ms.desc(), panels.c.id.desc())
         asked = sa.func.substr(panels.c.asked, 1, LISTED_CHARACTERS).label("asked")
         columns = [column for column in panels.c if column.name != "asked"]
-        query = sa.select(*columns, asked).where(*_owned(panels, owner)).order_by(*newest).limit(limit + 1)
+        query = sa.select(*columns, asked).where(*owned(panels, owner)).order_by(*newest).limit(limit + 1)
         if collection is not None:
-            query = query.where(panels.c.collection == _text(collection))
+            query = query.where(panels.c.collection == storable(collection))
         if cursor is not None:
             query = query.where(sa.tuple_(panels.c.at_ms, panels.c.id) < sa.tuple_(*place_of(cursor)))
 
@@ -240,7 +271,7 @@ class SqlLedger:
 
     async def panel(self, panel: str, owner: str | None) -> Mapping[str, Any] | None:
         def read(connection: Connection) -> Mapping[str, Any] | None:
-            found = sa.select(panels).where(panels.c.id == _text(panel), *_owned(panels, owner))
+            found = sa.select(panels).where(panels.c.id == storable(panel), *owned(panels, owner))
             row = connection.execute(found).mappings().first()
             if row is None:
                 return None
@@ -248,6 +279,12 @@ class SqlLedger:
             return panel_json(row, connection.execute(seated).mappings().all(), answers=True)
 
         return await self._read(read)
+
+    async def conversations(self, limit: int, cursor: str | None, collection: str | None, owner: str | None) -> Page:
+        return await self._read(lambda connection: conversations.page(connection, limit, cursor, collection, owner))
+
+    async def conversation(self, conversation: str, owner: str | None) -> Mapping[str, Any] | None:
+        return await self._read(lambda connection: conversations.one(connection, conversation, owner))
 
     async def learn(self, news: Mapping[Subject, Learned]) -> None:
         rows = [_fact_row(subject, fact) for subject, fact in sorted(news.items(), key=lambda item: item[0])]
@@ -269,6 +306,27 @@ class SqlLedger:
             return {(row.alias, row.served): learned(row.context_window, row.tools, row.vision) for row in rows}
 
         return await self._read(read)
+
+    async def make_key(self, key: BenchKey) -> None:
+        await self._durable(lambda connection: keys.make(connection, key))
+
+    async def bench_key(self, digest: str) -> BenchKey | None:
+        return await self._read(lambda connection: keys.by_digest(connection, digest))
+
+    async def bench_keys(self, limit: int, cursor: str | None) -> KeyPage:
+        return await self._read(lambda connection: keys.page(connection, limit, cursor, now_ms()))
+
+    async def revoke_key(self, id: str, now_ms: int) -> tuple[BenchKey, Use] | None:
+        return await self._durable(lambda connection: keys.revoke(connection, id, now_ms))
+
+    async def count_request(self, key: BenchKey, now_ms: int) -> None:
+        await self._durable(lambda connection: keys.count(connection, key, now_ms))
+
+    async def hold(self, id: str, key: BenchKey, most: Use, until_ms: int, now_ms: int) -> None:
+        await self._durable(lambda connection: keys.hold(connection, id, key, most, until_ms, now_ms))
+
+    async def let_go(self, hold: str) -> None:
+        await self._durable(lambda connection: keys.let_go(connection, hold))
 
     async def healthy(self) -> bool:
         """Whether it can be read, and written: after a write that failed one more is tried, since nobody who was told
@@ -306,7 +364,7 @@ class SqlLedger:
             "call": answer.seat.call,
             "panel": seating.panel,
             "number": place,
-            "at_ms": _now_ms(),
+            "at_ms": now_ms(),
             "owner": owner,
             "collection": seating.collection,
             # A merge is another kind of work than the task itself: it has a record of its own.
@@ -321,8 +379,8 @@ class SqlLedger:
             "prompt_tokens": answer.prompt_tokens,
             "completion_tokens": answer.completion_tokens,
             "cost": answer.cost,
-            "finish_reason": _text(answer.finish_reason or "")[:64] or None,
-            "answer": _text(answer.text) if self._content() != "none" else "",
+            "finish_reason": storable(answer.finish_reason or "")[:64] or None,
+            "answer": storable(answer.text) if self._content() != "none" else "",
             "error": json.dumps(answer.error.as_json()) if answer.error else None,
             "note": "",
             "real": "[]",
@@ -335,6 +393,7 @@ class SqlLedger:
         counts = _counted(row) | ({"late": 1} if row["late"] else {})
         began = row["at_ms"] - round(1000 * row["seconds"])
         self._count(connection, row, seated=1, last_seated_ms=began, **counts)
+        self._use(connection, row)
 
     def _write_late(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """A seat that the panel left behind: once when it is late, once more when it answers after all."""
@@ -346,9 +405,15 @@ class SqlLedger:
             values = {k: v for k, v in row.items() if k not in {"call", "note", "real", "false", "judged_by"}}
             connection.execute(seats.update().where(seats.c.call == row["call"]).values(values))
             self._count(connection, row, **counted)
+            self._use(connection, row)
+
+    def _use(self, connection: Connection, seat: Mapping[str, Any]) -> None:
+        tokens = (seat["prompt_tokens"], seat["completion_tokens"])
+        self._keys.used(connection, seat["owner"], *tokens, seat["cost"], seat["at_ms"])
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
         self._gathering.send(connection)
+        verdict = replace(verdict, call=conversations.call_named(connection, verdict.call, owner))
         seat = _answered_seat(connection, verdict.call, owner, param="call")
         answers = _answers_beside(connection, seat)
         before = {call: mark_of(row) for call, row in answers.items()}
@@ -356,7 +421,7 @@ class SqlLedger:
         alias = _shown_alias(seat, after[verdict.call])
         if after == before:
             return Judged(recorded=False, alias=alias)
-        now = _now_ms()
+        now = now_ms()
         said = {name: value for name, value in _columns(after[verdict.call]).items() if name != "preferred"}
         row = {"call": verdict.call, "at_ms": now, "owner": owner or seat["owner"], **said}
         connection.execute(verdicts.insert(), row)
@@ -365,12 +430,22 @@ class SqlLedger:
 
     def _write_pick(self, connection: Connection, pick: Pick, owner: str | None) -> Picked:
         self._gathering.send(connection)
-        found = sa.select(panels).where(panels.c.id == _text(pick.panel), *_owned(panels, owner))
+        found = sa.select(panels).where(panels.c.id == storable(pick.panel), *owned(panels, owner))
         panel = connection.execute(found).mappings().first()
         if panel is None:
+            if conversations.exists(connection, pick.panel, owner):
+                raise InvalidRequest(
+                    f"{pick.panel} is a conversation: its models answered different turns, and none is picked over "
+                    "another; judge each call by a verdict",
+                    param="panel",
+                )
             raise NotFound(f"there is no panel {pick.panel[:64]!r}", param="panel")
         if pick.best is not None:
             best = _answered_seat(connection, pick.best, owner, param="best")
+            if best["kind"] in OF_TURNS:
+                raise InvalidRequest(
+                    f"call {pick.best} is of a conversation and no seat of a panel; judge it by a verdict", param="best"
+                )
             if best["panel"] != pick.panel:
                 raise InvalidRequest(f"call {pick.best} is a seat of another panel, {best['panel']}", param="best")
             if best["kind"] == "merger":
@@ -383,7 +458,7 @@ class SqlLedger:
         after = picked(before, pick)
         over = [call for call, mark in after.items() if mark.preferred is False]
         if after != before:
-            now = _now_ms()
+            now = now_ms()
             row = {"panel": pick.panel, "at_ms": now, "owner": owner or panel["owner"], "best": pick.best}
             said = {"over": json.dumps(over), "note": pick.note, "judged_by": pick.by}
             connection.execute(picks.insert(), {**row, **said})
@@ -454,24 +529,12 @@ def _upsert_facts(insert: Any) -> Any:
 def _fact_row(subject: Subject, fact: Learned) -> dict[str, Any]:
     alias, served = subject
     known = {"context_window": fact.context_window, "tools": fact.tools, "vision": fact.vision}
-    return {"alias": alias[:256], "served": served[:64], **known, "at_ms": _now_ms()}
-
-
-def _owned(table: sa.Table, owner: str | None) -> list[sa.ColumnElement[bool]]:
-    return [] if owner is None else [table.c.owner == owner]
-
-
-def _within(table: sa.Table, collection: str | None, owner: str | None) -> list[sa.ColumnElement[bool]]:
-    """The rows of `sums` or `wins` for a collection and a key, None being any."""
-    if collection is None and owner is None:
-        return [table.c.collection == "", table.c.owner == ""]
-    of_collection = table.c.collection != "" if collection is None else table.c.collection == _text(collection)
-    return [of_collection, *_owned(table, owner)]
+    return {"alias": alias[:256], "served": served[:64], **known, "at_ms": now_ms()}
 
 
 def _answered_seat(connection: Connection, call: str, owner: str | None, *, param: str) -> RowMapping:
     """A seat whose answer can be judged. Raises NotFound, InvalidRequest."""
-    found = sa.select(seats).where(seats.c.call == _text(call), *_owned(seats, owner))
+    found = sa.select(seats).where(seats.c.call == storable(call), *owned(seats, owner))
     seat = connection.execute(found).mappings().first()
     if seat is None:
         raise NotFound(f"there is no call {call[:96]!r}, or it has not answered yet", param=param)
@@ -481,8 +544,10 @@ def _answered_seat(connection: Connection, call: str, owner: str | None, *, para
 
 
 def _answers_beside(connection: Connection, seat: RowMapping) -> dict[str, RowMapping]:
-    """The answers that a seat's is compared with, itself included; a merge is no answer among them."""
-    if seat["kind"] == "merger":
+    """The answers that a seat's is compared with, itself included. A merge is no answer among them, and the models of
+    a conversation answered different turns.
+    """
+    if seat["kind"] in {"merger", *OF_TURNS}:
         return _answers(connection, seat["panel"], seats.c.call == seat["call"])
     return _answers(connection, seat["panel"], seats.c.kind != "merger")
 
@@ -522,15 +587,6 @@ def _integers(row: Mapping[str, Any] | RowMapping) -> dict[str, Any]:
 def _total(column: sa.Column[int]) -> sa.Function[float]:
     """Over the collections or keys asked for; as a float, since SQLite fails when the sum of integers has no room."""
     return sa.func.sum(sa.cast(column, sa.Float))
-
-
-def _text(text: str) -> str:
-    """PostgreSQL's text holds no NUL, and no database half a character."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _public(url: str) -> str:

@@ -2,31 +2,22 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
+from bench_proxy.characters import Characters, whole
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.panel.notices import is_quota_notice
 from bench_proxy.panel.seats import Answer, Piece, Seat, SeatError
-from bench_proxy.upstream import Call, Reply, Upstream
+from bench_proxy.upstream import Call, Reply, Text, Upstream
 
 log = logging.getLogger("bench_proxy")
 
 MAX_ANSWER = 8 * 1024 * 1024
 """Characters of an answer that are kept; the rest of a runaway answer is cut."""
-
-MAX_TOKENS = 2**31 - 1
-"""What the ledger's columns hold."""
-
-MAX_COST = 1e9
-"""US dollars that one answer can have cost."""
-
-N = TypeVar("N", int, float)
 
 REPLACED_WITHIN = 2.0
 """Seconds within which an explorer that fails gives its seat to another."""
@@ -60,7 +51,7 @@ class _Running:
     ok: bool = False
     first: float | None = None
     size: int = 0
-    half: str = ""
+    characters: Characters = field(default_factory=Characters)
     parts: list[str] = field(default_factory=list)
 
     def seconds(self) -> float:
@@ -74,16 +65,13 @@ class _Running:
         """Keep a piece; returns what of it fits under the cap. A character that was cut in two waits for its end."""
         if self.first is None:
             self.first = self.seconds()
-        text = self.half + text
-        self.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        kept = _whole(text.removesuffix(self.half))[: MAX_ANSWER - self.size]
+        kept = self.characters.take(text)[: MAX_ANSWER - self.size]
         self.size += len(kept)
         self.parts.append(kept)
         return kept
 
     def rest(self) -> str:
-        """What still waits at the end: half a character, which becomes the sign for one that is none."""
-        text, self.half = _whole(self.half), ""
+        text = self.characters.rest()
         self.parts.append(text)
         return text
 
@@ -245,7 +233,7 @@ class FanOut:
                     if text := running.rest():
                         self._tell(Piece(running.seat, text))
                     return replace(event, text=running.text)
-                if text := running.take(event.text):
+                if isinstance(event, Text) and (text := running.take(event.text)):
                     self._tell(Piece(running.seat, text))
                 if running.size >= MAX_ANSWER:
                     return Reply(running.text, finish_reason="length")
@@ -302,21 +290,19 @@ class FanOut:
         return open_kinds == {"explorer"} and any(a.seat.kind != "explorer" for a in self._answers.values())
 
 
-SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def _answer(running: _Running, reply: Reply) -> Answer:
     """Text is an answer, also when it was cut by length; none is `empty`, only reasoning included."""
-    text = _whole(reply.text)[:MAX_ANSWER]
+    reply = reply.sound()
+    text = reply.text[:MAX_ANSWER]
     return Answer(
         running.seat,
         "ok" if text.strip() else "empty",
         running.seconds(),
         text=text if text.strip() else running.text,
         first_token_seconds=running.first,
-        prompt_tokens=_tokens(reply.prompt_tokens),
-        completion_tokens=_tokens(reply.completion_tokens),
-        cost=_plausible(reply.cost, MAX_COST),
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cost=reply.cost,
         finish_reason=reply.finish_reason,
     )
 
@@ -329,28 +315,9 @@ def _failed(running: _Running, error: UpstreamError) -> Answer:
         running.seconds(),
         text=running.text,
         first_token_seconds=running.first,
-        error=SeatError(error.status, error.kind, _whole(error.message), error.retry_after, error.context_window),
+        error=SeatError(error.status, error.kind, whole(error.message), error.retry_after, error.context_window),
     )
 
 
 def _late(running: _Running) -> Answer:
     return Answer(running.seat, "late", running.seconds(), text=running.text, first_token_seconds=running.first)
-
-
-def _whole(text: str) -> str:
-    """The text with its characters whole: half a surrogate pair, as some models' servers send it, has no UTF-8."""
-    if not SURROGATE.search(text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _tokens(value: int | None) -> int | None:
-    known = _plausible(value, MAX_TOKENS)
-    return None if known is None else int(known)
-
-
-def _plausible(value: N | None, most: N) -> N | None:
-    """A number as a model's server may report it; NaN, what is out of range and what is no number are not known."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return value if 0 <= value <= most else None

@@ -1,19 +1,14 @@
 """What a panel does not take, and the words that say so: refused before any model is asked."""
 
-import re
-
 from bench_proxy.config import ReplyMode
 from bench_proxy.errors import InvalidRequest
+from bench_proxy.formats import images
 from bench_proxy.formats.request import ChatRequest, Json
 
 USE_ROUTE = (
-    "A panel asks several models side by side and runs no tools; send this request to one model by its own name."
-    " The model suffix :route, which picks one, is not answered by this version."
+    "A panel asks several models side by side and runs no tools; ask the same collection with the model suffix :route,"
+    " which picks one of them and leaves its tools to you."
 )
-INLINE_IMAGE = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
-BASE64 = re.compile(r"[A-Za-z0-9+/]{2,}[A-Za-z0-9+/=\r\n]*")
-LOOKED_AT = 1000
-"""Characters of an image that are looked at from either end: all of a large one would take long."""
 
 
 def refuse(request: ChatRequest, reply: ReplyMode = "all") -> None:
@@ -43,17 +38,4 @@ def _refuse_part(part: Json) -> None:
         return
     if kind != "image_url":
         raise InvalidRequest(f'a content part of type "{str(kind)[:100]}" is not taken by a panel: send text or images')
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, dict) else image
-    if not isinstance(url, str):
-        raise InvalidRequest("an image needs a url: http(s), or base64 as data:image/…", param="messages")
-    if not (url.lower().startswith(("https://", "http://")) or _is_inline(url)):
-        raise InvalidRequest(f'an image must be http(s) or base64 "data:image/…", not "{url[:20]}…"', param="messages")
-
-
-def _is_inline(url: str) -> bool:
-    head = INLINE_IMAGE.match(url)
-    if head is None:
-        return False
-    data = url[head.end() :]
-    return bool(BASE64.fullmatch(data[:LOOKED_AT]) and re.fullmatch(r"[A-Za-z0-9+/=\r\n]+", data[-LOOKED_AT:]))
+    images.check(part)

@@ -67,7 +67,7 @@ def test_a_good_configuration_is_shown_with_what_each_collection_is() -> None:
     assert result.stdout.splitlines() == [
         "litellm_config.yaml: 2 collections, no fault",
         "  bench/core: gpt, claude + 2 explorers, all",
-        "  bench/agents: gpt + 0 explorers, route, which this version does not answer: ask bench/agents:all",
+        "  bench/agents: gpt + 0 explorers, route",
     ]
 
 

@@ -163,6 +163,13 @@ def test_on_this_machine_no_key_is_needed(started: Started, port: int, host: str
     assert "no key needed" in result.stderr
 
 
+def test_it_says_that_bench_needs_a_key_where_nothing_else_does(started: Started, port: int) -> None:
+    write(bench={**BENCH, "access": {"require_key": True}})
+    result = serve("--port", str(port))
+    assert result.exit_code == 0, result.output
+    assert "no key needed but for bench" in result.stderr
+
+
 @pytest.mark.parametrize("where", ["file", "environment"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_with_a_key_it_is_asked_for_everywhere(started: Started, port: int, host: str, where: str) -> None:

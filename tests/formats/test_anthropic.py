@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from bench_proxy.errors import (
     BenchError,
     BodyTooLarge,
+    ContextOverflow,
     Denied,
     InvalidRequest,
     NobodyCanSit,
+    NotFound,
     Overloaded,
     PanelFailed,
     RequestTimeout,
@@ -42,7 +44,11 @@ PIXEL = "iVBORw0KGgo="
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
 PNG_IN_CHAT = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
 UPLOADED = {"type": "image", "source": {"type": "file", "file_id": "file_1"}}
-PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+PDF: Json = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+PDF_IN_CHAT: Json = {
+    "type": "file",
+    "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "document.pdf"},
+}
 NOTES = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Buy milk."}}
 SCHEMA = {
     "type": "object",
@@ -130,6 +136,10 @@ def refused_by_a_panel(document: Json) -> InvalidRequest:
             asking({"type": "tool_result", "tool_use_id": "x", "content": [{"type": "text"}]}),
             "messages.0.content.0.content.0.text",
         ),
+        (
+            asking({"type": "tool_result", "tool_use_id": "x", "content": [{"type": "tool_reference"}]}),
+            "messages.0.content.0.content.0.tool_name",
+        ),
         (body(tools=[{}]), "tools.0.name"),
         (body(tools=[TOOL, {"type": "custom"}]), "tools.1.name"),
         (body(tools=[TOOL], tool_choice={}), "tool_choice.type"),
@@ -181,6 +191,7 @@ WRONG: list[tuple[Json, str]] = [
     (wrong_block(type="tool_result", tool_use_id=5), "messages.0.content.0.tool_use_id"),
     (wrong_block(type="tool_result", tool_use_id="x", content=5), "messages.0.content.0.content"),
     (wrong_block(type="tool_result", tool_use_id="x", content=["x"]), "messages.0.content.0.content.0"),
+    (wrong_block(type="tool_result", tool_use_id="x", is_error="yes"), "messages.0.content.0.is_error"),
     ({"max_tokens": "100"}, "max_tokens"),
     ({"max_tokens": 1.5}, "max_tokens"),
     ({"max_tokens": True}, "max_tokens"),
@@ -201,6 +212,7 @@ WRONG: list[tuple[Json, str]] = [
     ({"thinking": True}, "thinking"),
     ({"thinking": {"type": 5}}, "thinking.type"),
     ({"thinking": {"type": "enabled", "budget_tokens": "10"}}, "thinking.budget_tokens"),
+    ({"thinking": {"type": "adaptive", "display": True}}, "thinking.display"),
     ({"output_config": "high"}, "output_config"),
     ({"output_config": {"effort": 3}}, "output_config.effort"),
     ({"output_config": {"format": "json"}}, "output_config.format"),
@@ -238,10 +250,14 @@ def test_what_is_wrong_with_a_field_is_said_in_words() -> None:
     assert refused(asking({"type": "tool_use", "id": "x", "name": "x", "input": 5})).message.endswith("an object")
 
 
-def test_a_conversation_that_only_anthropic_has_is_refused() -> None:
-    error = refused(body(thread={"type": "continue", "previous_message_id": "msg_1"}))
-    assert error.param == "thread.previous_message_id"
+def test_a_conversation_that_only_anthropic_has_is_not_found_in_the_words_at_which_its_sdk_sends_all_of_it() -> None:
+    with pytest.raises(NotFound) as raised:
+        MESSAGES.read(body(thread={"type": "continue", "previous_message_id": "msg_1"}))
+    error = raised.value
+    assert (error.status, error.param) == (404, "thread.previous_message_id")
     assert "send all of its messages" in error.message
+    told = json.loads(MESSAGES.error(error))["error"]
+    assert (told["type"], told["details"]) == ("not_found_error", {"error_code": "thread_not_found"})
     assert settings(thread={"type": "create"}) == {}
 
 
@@ -264,7 +280,7 @@ def test_text_reaches_the_models_as_it_was_sent() -> None:
         ("Be brief.", "Be brief."),
         ([text("Be brief.")], "Be brief."),
         ([text("Be brief."), text(" ")], [text("Be brief."), text(" ")]),
-        ([PDF], [PDF]),
+        ([PDF], [PDF_IN_CHAT]),
     ],
 )
 def test_the_system_prompt_is_the_first_message(system: Any, content: Any) -> None:
@@ -312,7 +328,10 @@ def test_a_document_of_plain_text_is_text() -> None:
 @pytest.mark.parametrize(
     ("block", "named"),
     [
-        (PDF, "document"),
+        (PDF, "file"),
+        ({**PDF, "citations": {"enabled": True}}, "document"),
+        ({"type": "document", "source": {**PDF["source"], "media_type": "image/png"}}, "document"),
+        ({"type": "document", "source": {**PDF["source"], "data": None}}, "document"),
         ({**NOTES, "citations": {"enabled": True}}, "document"),
         ({"type": "document", "source": {"type": "text", "data": 5}}, "document"),
         ({"type": "document", "source": {"type": "file", "file_id": "file_1"}}, "document"),
@@ -327,6 +346,15 @@ def test_a_document_of_plain_text_is_text() -> None:
 )
 def test_what_a_chat_model_cannot_take_is_refused_by_its_type(block: Json, named: str) -> None:
     assert f'a content part of type "{named}" is not taken' in refused_by_a_panel(asking(text("x"), block)).message
+
+
+def test_a_pdf_is_a_file_under_its_title_and_its_context_is_text() -> None:
+    named = {**PDF, "title": "Bill", "context": "Of May.", "citations": {"enabled": False}}
+    file = {"type": "file", "file": {**PDF_IN_CHAT["file"], "filename": "Bill"}}
+    assert read(asking(PDF)) == [{"role": "user", "content": [PDF_IN_CHAT]}]
+    assert read(asking(named)) == [{"role": "user", "content": [text("Of May."), file]}]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [PDF]}
+    assert read(asking(result)) == [{"role": "tool", "tool_call_id": "toolu_1", "content": [PDF_IN_CHAT]}]
 
 
 def test_an_uploaded_image_counts_as_one() -> None:
@@ -371,6 +399,52 @@ def test_calls_and_results_of_tools_are_the_same_in_chat() -> None:
         {"role": "assistant", "content": None, "tool_calls": calls[:1]},
     ]
     assert ":route" in refused_by_a_panel(document).message
+
+
+FAILED = "The tool call failed."
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, FAILED),
+        ("", FAILED),
+        ([], FAILED),
+        ("No such file.", f"{FAILED}\nNo such file."),
+        ([text("No such file.")], f"{FAILED}\nNo such file."),
+        ([text("a"), text("b")], [text(FAILED), text("a"), text("b")]),
+        ([PNG], [text(FAILED), PNG_IN_CHAT]),
+    ],
+)
+def test_a_model_is_told_that_a_tool_failed(content: Any, told: Any) -> None:
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, "is_error": True}
+    assert read(asking(result)) == [{"role": "tool", "tool_call_id": "toolu_1", "content": told}]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\n", "\u00a0"])
+def test_blank_text_beside_a_call_or_a_result_is_left_out(blank: str) -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Noon."}
+    called = {"role": "assistant", "content": [text(blank), call]}
+    spoken = {"role": "assistant", "content": [text(blank), text("I look."), call]}
+    answered = {"role": "user", "content": [result, text(blank)]}
+    messages = read(body(messages=[called, answered, spoken, answered]))
+    assert [message["role"] for message in messages] == ["assistant", "tool", "assistant", "tool"]
+    assert [message["content"] for message in messages] == [None, "Noon.", "I look.", "Noon."]
+
+
+def test_tools_that_a_search_has_found_are_named_in_its_result() -> None:
+    found = [{"type": "tool_reference", "tool_name": name} for name in ("Glob", "Grep")]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": found}
+    told = [text("Found the tool Glob."), text("Found the tool Grep.")]
+    assert read(asking(result)) == [{"role": "tool", "tool_call_id": "toolu_1", "content": told}]
+
+
+def test_what_anthropics_own_tools_did_before_stays_what_it_is() -> None:
+    used = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "cats"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    answered = {"role": "assistant", "content": [used, found, text("Cats.")]}
+    assert read(body(messages=[USER, answered, USER])) == [USER, answered, USER]
 
 
 # Settings
@@ -526,6 +600,25 @@ def test_how_the_reply_should_come_is_read(sent: Json, stream: bool) -> None:
     assert wish.alternatives
 
 
+@pytest.mark.parametrize(
+    ("thinking", "wanted"),
+    [
+        (None, False),
+        ({"type": "disabled"}, False),
+        ({"type": "of_tomorrow"}, False),
+        ({"type": "adaptive", "display": "omitted"}, False),
+        ({"type": "enabled", "budget_tokens": 31_999, "display": "omitted"}, False),
+        ({"type": "enabled", "budget_tokens": 31_999}, True),
+        ({"type": "enabled", "budget_tokens": 31_999, "display": "summarized"}, True),
+        ({"type": "adaptive"}, True),
+        ({"type": "adaptive", "display": None}, True),
+        ({"type": "adaptive", "display": "updates"}, True),
+    ],
+)
+def test_thoughts_are_wanted_where_thinking_is_on_and_shown(thinking: Any, wanted: bool) -> None:
+    assert MESSAGES.read(body(thinking=thinking))[1].thoughts is wanted
+
+
 TYPES = st.sampled_from(("text", "image", "document", "thinking", "tool_use", "tool_result", "base64", "url", "file"))
 INSIDE = ("type", "text", "source", "data", "media_type", "url", "id", "name", "input", "tool_use_id", "content")
 NEARLY = st.recursive(
@@ -567,6 +660,7 @@ def test_the_first_request_of_claude_code_is_read_as_it_is_meant() -> None:
         "tools": request.settings["tools"],
     }
     assert wish.stream
+    assert not wish.thoughts
 
 
 def test_a_panel_refuses_the_tools_of_claude_code_by_name() -> None:
@@ -732,6 +826,21 @@ def test_a_stream_of_alternatives_that_are_not_done_ends_all_of_them() -> None:
 def test_an_error_has_anthropics_type_for_its_status(error: BenchError, kind: str) -> None:
     expected = b'{"type":"error","error":{"type":"%s","message":"no"},"request_id":"req_1"}' % kind.encode()
     assert MESSAGES.error(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (200_000, "prompt is too long: 250000 tokens > 200000 maximum"),
+        (None, "prompt is too long: 250000 tokens"),
+    ],
+)
+def test_a_conversation_that_is_too_long_is_refused_in_anthropics_own_words(window: int | None, words: str) -> None:
+    error = ContextOverflow(250_000, window)
+    expected = {"type": "invalid_request_error", "message": words}
+    assert json.loads(MESSAGES.error(error))["error"] == expected
+    (event,) = sdk_events(MESSAGES.turn(ENVELOPE).error(error))
+    assert event["error"] == expected
 
 
 def test_an_error_of_a_panel_is_named_for_it() -> None:

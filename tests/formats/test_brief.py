@@ -74,7 +74,7 @@ def test_a_key_that_may_call_no_collection_is_told_so() -> None:
 def test_an_unknown_mode_is_refused_with_the_modes_and_what_can_be_called(suffix: str) -> None:
     error = refused(f"bench/core:{suffix}")
     assert (error.status, error.param) == (400, "model")
-    for told in (f'":{suffix}"', ":all, :merged, :choices.", "bench/core"):
+    for told in (f'":{suffix}"', ":all, :merged, :choices, :route.", "bench/core"):
         assert told in error.message
 
 
@@ -305,8 +305,9 @@ def test_every_option_has_a_header() -> None:
 
 
 def test_a_reply_s_own_headers_ask_for_nothing() -> None:
-    said = {"x-bench-panel": "p1", "x-bench-collection": "bench/core", "x-bench-seats": "[]"}
-    assert brief(headers=said) == brief()
+    panel = {"x-bench-panel": "p1", "x-bench-collection": "bench/core", "x-bench-seats": "[]"}
+    turn = {"x-bench-call": "r1.1", "x-bench-model": "gpt"}
+    assert brief(headers=panel | turn) == brief()
 
 
 def test_a_header_that_is_no_option_is_refused_like_an_unknown_key() -> None:
@@ -320,6 +321,20 @@ def test_the_body_wins_over_the_headers() -> None:
     asked = brief(headers=HEADERS, bench=options)
     assert (asked.reply, asked.guests, asked.shape) == ("choices", ("c",), "code")
     assert (asked.deadline, asked.conversation) == (9, "other")
+
+
+def test_who_says_the_conversation_is_remembered() -> None:
+    header = {"x-bench-conversation": "of header"}
+    assert brief(headers=header).conversation_by == "header"
+    assert brief(headers=header, bench={"conversation": None}).conversation_by == "header"
+    assert brief(headers=header, bench={"conversation": "of body"}).conversation_by == "bench.conversation"
+    assert brief(bench={"conversation": "of body"}).conversation_by == "bench.conversation"
+
+
+def test_the_session_that_a_client_names_by_itself_is_read() -> None:
+    assert brief(headers={"x-session-id": "abc-1"}).session == "abc-1"
+    assert brief(prompt_cache_key="abc-2").session == "abc-2"
+    assert brief().session is None
 
 
 def test_empty_headers_say_nothing() -> None:

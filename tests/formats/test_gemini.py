@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_proxy.errors import BenchError, Denied, InvalidRequest, PanelFailed, UnknownModel
-from bench_proxy.formats.base import Alternative, Envelope, Place, Usage
+from bench_proxy.formats.base import Alternative, Envelope, Place, Spoken, ToolCall, Usage
 from bench_proxy.formats.gemini import ARRAY, COUNT, EVENTS, WHOLE, GeminiFormat
 from bench_proxy.formats.places import place
+from bench_proxy.formats.request import ToolName
 from bench_proxy.panel.refusals import refuse
 from bench_proxy.size import size
 from tests.anything import JSON, TEXT
@@ -208,6 +209,7 @@ WRONG: list[tuple[Json, str]] = [
     ({"generation_config": {"response_modalities": "IMAGE"}}, "generation_config.response_modalities"),
     ({"generationConfig": {"thinkingConfig": 5}}, "generationConfig.thinkingConfig"),
     (thinking(thinkingBudget="much"), "generationConfig.thinkingConfig.thinkingBudget"),
+    (thinking(include_thoughts="yes"), "generationConfig.thinkingConfig.include_thoughts"),
     (thinking(thinkingLevel="deep"), "generationConfig.thinkingConfig.thinkingLevel"),
     ({"tools": ["read"]}, "tools.0"),
     ({"tools": [{"functionDeclarations": ["read"]}]}, "tools.0.functionDeclarations.0"),
@@ -358,6 +360,35 @@ def test_a_part_that_only_some_models_take_is_kept_and_refused_by_a_panel(part: 
     request, _ = WHOLE.read({"contents": [parts(part, role=role), HELLO]})
     with pytest.raises(InvalidRequest, match=f'a content part of type "{kind}" is not taken by a panel'):
         refuse(request)
+
+
+@pytest.mark.parametrize(
+    ("blob", "part"),
+    [
+        (
+            {"mimeType": "application/pdf", "data": "_-4="},
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,/+4="}},
+        ),
+        (
+            {"mime_type": "application/pdf", "data": PIXEL, "display_name": "a.pdf"},
+            {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PIXEL}", "filename": "a.pdf"}},
+        ),
+        (
+            {"mimeType": "audio/mpeg", "data": "_-4="},
+            {"type": "input_audio", "input_audio": {"data": "/+4=", "format": "mp3"}},
+        ),
+        (
+            {"mimeType": "audio/x-wav", "data": PIXEL},
+            {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}},
+        ),
+        (
+            {"mimeType": "audio/ogg", "data": PIXEL},
+            {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "ogg"}},
+        ),
+    ],
+)
+def test_a_file_or_a_sound_is_the_part_that_a_chat_has_for_it(blob: Json, part: Json) -> None:
+    assert content_of({"inlineData": blob}) == [part]
 
 
 def test_the_data_of_a_file_is_not_counted_as_text() -> None:
@@ -544,6 +575,23 @@ def test_thinking_is_an_effort(thinking: Json, effort: str | None) -> None:
     assert configured(thinkingConfig=thinking) == ({} if effort is None else {"reasoning_effort": effort})
 
 
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({}, False),
+        ({"generationConfig": {}}, False),
+        (thinking(thinkingBudget=5), False),
+        (thinking(includeThoughts=None), False),
+        (thinking(includeThoughts=False), False),
+        (thinking(includeThoughts=True), True),
+        ({"generation_config": {"thinking_config": {"include_thoughts": True}}}, True),
+    ],
+)
+@pytest.mark.parametrize("format", [WHOLE, EVENTS, ARRAY])
+def test_thoughts_are_shown_only_to_those_who_ask_for_them(format: GeminiFormat, config: Json, wanted: bool) -> None:
+    assert format.read(body(**config))[1].thoughts is wanted
+
+
 def test_json_without_a_schema_is_asked_for() -> None:
     assert configured(responseMimeType="application/json") == {"response_format": {"type": "json_object"}}
 
@@ -661,6 +709,8 @@ def test_an_empty_list_of_tools_is_no_tools_and_takes_what_steers_them_along(too
         ({"mode": "ANY"}, "required", ["read", "write"]),
         ({"mode": "ANY", "allowedFunctionNames": ["write"]}, function("write"), ["write"]),
         ({"mode": "ANY", "allowed_function_names": ["read", "write"]}, "required", ["read", "write"]),
+        ({"mode": "ANY", "allowed_function_names": ["of tomorrow", "write"]}, function("write"), ["write"]),
+        ({"mode": "ANY", "allowedFunctionNames": []}, "required", ["read", "write"]),
         ({"mode": "VALIDATED", "allowedFunctionNames": ["read"]}, "auto", ["read"]),
         ({"mode": "AUTO", "allowedFunctionNames": ["read"]}, "auto", ["read", "write"]),
     ],
@@ -672,6 +722,45 @@ def test_which_functions_may_be_called(config: Json, choice: Any, names: list[st
     sent = settings(tools=[{"functionDeclarations": [READ, WRITE]}], **{spelling[0]: {spelling[1]: config}})
     assert sent.get("tool_choice") == choice
     assert [tool["function"]["name"] for tool in sent["tools"]] == names
+
+
+@pytest.mark.parametrize("mode", ["ANY", "VALIDATED"])
+def test_a_choice_among_functions_that_are_not_there_is_refused(mode: str) -> None:
+    chosen = {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": ["delete"]}}
+    error = refused(body(tools=[{"functionDeclarations": [READ, WRITE]}], toolConfig=chosen))
+    assert error.param == "toolConfig.functionCallingConfig.allowedFunctionNames"
+    assert error.message.endswith("names none of the functions that are declared: read, write")
+
+
+def test_a_name_that_only_google_takes_is_another_for_the_models_wherever_it_stands() -> None:
+    chosen = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["fs:read.all"]}}
+    request, _ = WHOLE.read(
+        {
+            "contents": [
+                HELLO,
+                parts({"functionCall": {"name": "read"}}, {"functionCall": {"name": "fs:read.all"}}, role="model"),
+                parts({"functionResponse": {"name": "fs:read.all"}}),
+            ],
+            "tools": [{"functionDeclarations": [READ, {"name": "fs:read.all"}]}],
+            "toolConfig": chosen,
+        }
+    )
+    (told,) = request.tools
+    assert told.startswith("fs_read_all_")
+    assert request.tools == {told: ToolName("fs:read.all")}
+    assert request.settings["tools"] == [function(told)]
+    assert request.settings["tool_choice"] == function(told)
+    _, made, answered = request.messages
+    assert [c["function"]["name"] for c in made["tool_calls"]] == ["read", told]
+    assert answered["tool_call_id"] == made["tool_calls"][1]["id"]
+    spoken = Spoken(calls=[ToolCall("a", told)])
+    reply = json.loads(WHOLE.spoken(Envelope(PANEL, "x", 1, tools=request.tools), spoken, USAGE, {}))
+    assert reply["candidates"][0]["content"]["parts"][0]["functionCall"]["name"] == "fs:read.all"
+
+
+def test_one_function_of_one_is_not_forced_unless_it_is_named() -> None:
+    chosen = {"functionCallingConfig": {"mode": "ANY"}}
+    assert settings(tools=[{"functionDeclarations": READ}], toolConfig=chosen)["tool_choice"] == "required"
 
 
 # Counting

@@ -11,7 +11,9 @@ import pytest
 
 from bench_proxy.errors import InvalidRequest, PanelFailed, UnknownModel
 from bench_proxy.formats.base import Alternative, Envelope, Usage
-from bench_proxy.formats.ollama import OllamaChat, OllamaFormat, OllamaGenerate, rfc3339
+from bench_proxy.formats.ollama import OllamaChat, OllamaFormat, OllamaGenerate
+from bench_proxy.formats.ollama_lines import rfc3339
+from bench_proxy.formats.request import ToolName
 from bench_proxy.panel.refusals import refuse
 from tests.anything import SEPARATORS
 
@@ -271,6 +273,27 @@ def test_tools_are_given_on_for_the_panel_to_refuse() -> None:
     }
     with pytest.raises(InvalidRequest, match=":route"):
         refuse(request)
+
+
+def test_a_name_that_not_all_vendors_take_is_another_for_the_models_wherever_it_stands() -> None:
+    history = [
+        USER,
+        {"role": "assistant", "tool_calls": [call("read"), call("wetter.für")]},
+        {"role": "tool", "tool_name": "wetter.für", "content": "dry"},
+    ]
+    tool = {"type": None, "function": {"name": "wetter.für", "description": "Tells."}}
+    request, _ = CHAT.read(chat(messages=history, tools=[TOOL, tool, {"type": "web_search", "function": 5}]))
+    (told,) = request.tools
+    assert told.startswith("wetter_f_r_")
+    assert request.tools == {told: ToolName("wetter.für")}
+    assert request.settings["tools"] == [
+        TOOL,
+        {"type": "function", "function": {"name": told, "description": "Tells."}},
+        {"type": "web_search", "function": 5},
+    ]
+    _, made, answered = request.messages
+    assert [c["function"]["name"] for c in made["tool_calls"]] == ["read", told]
+    assert answered["tool_call_id"] == made["tool_calls"][1]["id"]
 
 
 @pytest.mark.parametrize("tools", [[], None])

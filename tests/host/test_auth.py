@@ -19,6 +19,8 @@ ROUTES: list[tuple[str, str, Json | None]] = [
     ("GET", "/bench/record", None),
     ("GET", "/bench/panels", None),
     ("GET", "/bench/panels/x", None),
+    ("GET", "/bench/conversations", None),
+    ("GET", "/bench/conversations/x", None),
     ("GET", "/bench/collections", None),
     ("GET", "/bench/collections/pair", None),
     ("GET", "/v1/models/bench/pair", None),
@@ -163,7 +165,7 @@ def test_a_key_sees_the_collections_that_it_may_call(
     def seen(caller: httpx.Client) -> set[str]:
         named = {entry["model"] for entry in caller.get("/bench/collections").json()["collections"]}
         listed = {entry["id"] for entry in caller.get("/v1/models").json()["data"] if entry["id"].startswith("bench/")}
-        modes = ("", ":merged", ":choices")
+        modes = ("", ":merged", ":choices", ":route")
         assert {name for name in listed if "*" not in name} == {name + mode for name in named for mode in modes}
         return named
 

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.utils import get_optional_params
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
@@ -20,9 +21,10 @@ from bench_proxy.host.lanes import PROVEN
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Reporting
-from bench_proxy.host.request import request_for, target_of
+from bench_proxy.host.request import LONGEST_REMEMBERED, LONGEST_SMALL, request_for, target_of
 from bench_proxy.host.upstream import RouterLane, model_settings
-from bench_proxy.upstream import Call, Reply, Text, Upstream
+from bench_proxy.upstream import Call, Event, Reply, Text, Upstream
+from tests.host.odd import Odd, heard, sse, told
 from tests.upstream import Upstream as Scripted
 
 NOT_OURS = ("host", "content-length", "user-agent", "accept-encoding", "connection", "x-stainless")
@@ -152,11 +154,8 @@ EVERY_SETTING = {
 }
 
 
-async def heard(lane: Upstream, call: Call, *, stream: bool) -> list[Text | Reply]:
-    if not stream:
-        return [await lane.complete(call)]
-    async with lane.stream(call) as events:
-        return [event async for event in events]
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text | Reply))
 
 
 def test_every_provider_that_takes_the_lean_lane_is_compared_here() -> None:
@@ -192,7 +191,7 @@ async def test_both_lanes_send_the_same_request_and_read_the_same_answer(
     assert of_lean == of_router
     sent_by_router, sent_by_lean = wire.seen
     assert sent_by_lean == sent_by_router
-    assert "".join(event.text for event in of_lean) == "Hello"
+    assert text_of(of_lean) == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +268,7 @@ async def test_both_lanes_agree_on_the_end_of_a_stream_whose_connection_does_not
         for lane in (by_router, lean):
             try:
                 events = await heard(lane, call, stream=True)
-                outcomes.append("".join(event.text for event in events))
+                outcomes.append(text_of(events))
             except UpstreamError as error:
                 outcomes.append(error.kind)
     finally:
@@ -308,39 +307,46 @@ def test_what_is_remembered_of_settings_is_nobody_else_s() -> None:
     assert [*other] == ["b", "a"]
 
 
-@dataclass
-class Odd:
-    """A server that answers every call with these bytes and headers."""
+def test_an_agent_s_tools_are_translated_once_and_stay_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    translated: list[int] = []
 
-    body: bytes
-    kind: str = "application/json"
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
+    def counted(**settings: Any) -> Any:
+        translated.append(len(settings["tools"]))
+        return get_optional_params(**settings)
 
-    async def answer(self, _request: web.Request) -> web.Response:
-        return web.Response(status=self.status, body=self.body, headers={"Content-Type": self.kind, **self.headers})
+    monkeypatch.setattr("bench_proxy.host.request.get_optional_params", counted)
+    deployment = {"model_name": "m", "litellm_params": {"model": "openai/m", "api_key": "n"}}
+    target = target_of(Router(model_list=[deployment]).get_model_list()[0])
+
+    def sent(settings: dict[str, Any], *, stream: bool = True) -> Any:
+        request = request_for(target, Call("m", ChatRequest(MESSAGES, settings), 20), stream=stream)
+        request.params["tools"].clear()
+        return json.loads(request.body)["tools"]
+
+    agents = [settings_with(*(f"{agent}_{n}" for n in range(200))) for agent in range(12)]
+    assert all(len(json.dumps(settings)) > LONGEST_SMALL for settings in agents)
+    for settings in agents:
+        assert [sent(settings) for _ in range(3)] == [settings["tools"]] * 3
+    assert len(translated) == len(agents)
+    assert len(target.large) < len(agents)
+    # Those that were asked for longest ago are forgotten, and said anew.
+    assert sent(agents[-1]) == agents[-1]["tools"]
+    assert len(translated) == len(agents)
+    assert sent(agents[0]) == agents[0]["tools"]
+    assert len(translated) == len(agents) + 1
+    # Whether it is streamed is part of what is asked.
+    sent(agents[0], stream=False)
+    assert len(translated) == len(agents) + 2
 
 
-async def told(odd: Odd, *, stream: bool, forced: str = "auto") -> list[Text | Reply]:
-    """What the lean lane says of this server, or with `forced` the router's."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", odd.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    base = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    params = {"model": "openai/m", "api_base": base, "api_key": "n"}
-    router = Router(model_list=[{"model_name": "it", "litellm_params": params}], disable_cooldowns=True)
-    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), lambda: {"it": forced})
-    try:
-        return await heard(lean, Call("it", ChatRequest([{"role": "user", "content": "Hi"}], {}), 20), stream=stream)
-    finally:
-        await lean.close()
-        await runner.cleanup()
-
-
-def sse(*events: str) -> bytes:
-    return "".join(f"data: {event}\n\n" for event in (*events, "[DONE]")).encode("utf-8", "surrogateescape")
+def test_settings_that_no_agent_has_are_not_remembered() -> None:
+    deployment = {"model_name": "m", "litellm_params": {"model": "openai/m", "api_key": "n"}}
+    target = target_of(Router(model_list=[deployment]).get_model_list()[0])
+    settings = {"stop": ["u" * LONGEST_REMEMBERED]}
+    for _ in range(2):
+        request = request_for(target, Call("m", ChatRequest(MESSAGES, settings), 20), stream=False)
+        assert json.loads(request.body)["stop"] == settings["stop"]
+    assert (target.small, target.large) == ({}, {})
 
 
 END = '{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}'
@@ -358,7 +364,7 @@ def delta(content: str) -> str:
 )
 async def test_a_stream_with_broken_characters_is_read_on(pieces: tuple[str, ...], text: str) -> None:
     odd = Odd(sse(*(delta(piece) for piece in pieces), END), "text/event-stream")
-    assert "".join(event.text for event in await told(odd, stream=True)) == text
+    assert text_of(await told(odd, stream=True)) == text
 
 
 def whole(message: dict[str, Any]) -> Odd:
@@ -369,7 +375,7 @@ def whole(message: dict[str, Any]) -> Odd:
 async def by_both(odd: Odd, *, stream: bool) -> tuple[str, bool]:
     """What both lanes read, which has to be the same, and whether they saw that the model thought aloud."""
     read = [await told(odd, stream=stream, forced=forced) for forced in ("router", "auto")]
-    said = ["".join(event.text for event in events) for events in read]
+    said = [text_of(events) for events in read]
     thought = [events[-1].reasoned for events in read if isinstance(events[-1], Reply)]
     assert said[0] == said[1]
     assert thought[0] == thought[1]
@@ -394,13 +400,13 @@ async def test_a_refusal_that_is_streamed_is_text() -> None:
         for text in ("I ", "cannot.")
     ]
     read = await told(Odd(sse(*pieces, END), "text/event-stream"), stream=True)
-    assert "".join(event.text for event in read) == "I cannot."
+    assert text_of(read) == "I cannot."
 
 
 async def test_of_several_choices_that_nobody_asked_for_the_first_is_read() -> None:
     other = json.dumps({"choices": [{"index": 1, "delta": {"content": "SECOND"}, "finish_reason": None}]})
     read = await told(Odd(sse(delta("Hello"), other, END), "text/event-stream"), stream=True)
-    assert "".join(event.text for event in read) == "Hello"
+    assert text_of(read) == "Hello"
 
 
 async def test_a_whole_answer_with_half_a_character_is_read() -> None:
@@ -428,13 +434,22 @@ async def test_what_is_no_completion_is_a_bad_response(body: str) -> None:
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize(
     ("message", "usage"),
-    [({"content": 5}, {}), ({"content": ["Hi"]}, {}), ({"content": "Hi"}, {"prompt_tokens": 1.5}), ({}, {})],
+    [
+        ({"content": 5}, {}),
+        ({"content": ["Hi"]}, {}),
+        ({"content": "Hi", "reasoning_content": 5}, {}),
+        ({"content": "Hi"}, {"prompt_tokens": 1.5}),
+        ({"content": "Hi"}, "many"),
+        ({"content": "Hi"}, [1]),
+        ({}, {}),
+    ],
 )
-async def test_an_odd_answer_is_the_same_whoever_listens(message: dict[str, Any], usage: dict[str, Any]) -> None:
+async def test_an_odd_answer_is_the_same_whoever_listens(message: dict[str, Any], usage: object) -> None:
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}
     (reply,) = await told(Odd(json.dumps({"choices": [choice], "usage": usage}).encode()), stream=False)
     said = message.get("content")
-    assert reply.text == (said if isinstance(said, str) else "")
+    assert isinstance(reply, Reply)
+    assert reply.sound().text == (said if isinstance(said, str) else "")
 
 
 @pytest.mark.parametrize(
@@ -451,6 +466,31 @@ async def test_a_stream_that_is_no_completion_is_a_bad_response(event: str) -> N
     with pytest.raises(UpstreamError) as raised:
         await told(Odd(sse(delta("x"), event), "text/event-stream"), stream=True)
     assert (raised.value.kind, raised.value.status) == ("bad_response", 502)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        "many",
+        [1],
+        5,
+        {"prompt_tokens": "a", "completion_tokens": 1},
+        {"prompt_tokens": 1.5, "completion_tokens": 1},
+        {"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": "x"}},
+    ],
+)
+async def test_an_answer_that_was_streamed_does_not_fail_by_what_it_says_of_its_tokens(usage: object) -> None:
+    odd = Odd(sse(delta("Hello"), END, json.dumps({"choices": [], "usage": usage})), "text/event-stream")
+    events = await told(odd, stream=True)
+    assert text_of(events) == "Hello"
+    assert isinstance(events[-1], Reply)
+
+
+async def test_arguments_with_half_a_character_do_not_fail_an_answer_that_was_streamed() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": {"q": "\ud83d"}}}
+    chunk = json.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]})
+    events = await told(Odd(sse(chunk, END), "text/event-stream"), stream=True)
+    assert isinstance(events[-1], Reply)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -501,7 +541,7 @@ async def test_a_netrc_file_does_not_stand_in_for_the_deployment_s_key(
     _, lean = both_lanes(wire.url + "/v1")
     events = await heard(lean, hello(), stream=stream)
     await lean.close()
-    assert "".join(event.text for event in events) == "Hello"
+    assert text_of(events) == "Hello"
     assert [headers["authorization"] for _, headers, _ in wire.seen] == ["Bearer sk-of-the-deployment"]
 
 

@@ -159,8 +159,13 @@ async def test_authentication_takes_the_body_that_we_have_parsed(litellm: Module
 
 
 @pytest.mark.parametrize(
-    "name", ["api_base", "api_key", "mock_response", "fallbacks", "num_retries", "metadata", "litellm_call_id"]
-)
+    "name",
+    [
+        "api_base", "api_key", "mock_response", "fallbacks", "num_retries", "metadata", "litellm_call_id",
+        "aws_bedrock_runtime_endpoint", "aws_role_name", "azure_ad_token", "vertex_credentials", "user_config",
+        "callbacks", "service_callback", "disable_global_guardrails",
+    ],
+)  # fmt: skip
 def test_litellm_knows_its_own_fields(litellm: ModuleType, name: str) -> None:
     from bench_proxy.host.upstream import steers_litellm
 

@@ -78,6 +78,16 @@ UNTOUCHED: dict[str, bytes] = {
     "preflight": request_bytes(
         b"", "Origin: https://example.com", "Access-Control-Request-Method: POST", method="OPTIONS", content_type=None
     ),
+    "of a page": request_bytes(PLAIN, "Origin: https://example.com"),
+    "streamed to a page": request_bytes(body(stream=True), "Origin: https://example.com"),
+    "the preflight of another route": request_bytes(
+        b"",
+        "Origin: https://example.com",
+        "Access-Control-Request-Method: GET",
+        method="OPTIONS",
+        path="/key/info",
+        content_type=None,
+    ),
     "wrong key": request_bytes(PLAIN, key="sk-wrong"),
     "no key": request_bytes(PLAIN, key=None),
     "another model on /v1/responses": request_bytes(body("ok-a", input="x"), path="/v1/responses"),

@@ -46,6 +46,28 @@ def test_a_prompt_that_is_too_long_is_told_by_its_words(
     assert (said.kind, said.status, said.context_window) == (kind, status, window)
 
 
+LONG_NAME = "Invalid 'tools[0].function.name': string too long. Expected a string with maximum length 64."
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "status"),
+    [
+        (refusal(litellm.BadRequestError, "llama3 does not support tools"), "tools", 400),
+        (refusal(litellm.NotFoundError, "No endpoints found that support tool use."), "tools", 404),
+        (refusal(litellm.ContextWindowExceededError, LONG_NAME), "tools", 400),
+        (refusal(litellm.APIConnectionError, "OllamaException - llama3 does not support tools"), "tools", 400),
+        (api_error(422, "tools.0.custom.input_schema: JSON schema is invalid."), "tools", 422),
+        (refusal(litellm.InternalServerError, "llama3 does not support tools"), "server_error", 500),
+        (refusal(litellm.RateLimitError, "too many tools"), "rate_limit", 429),
+        (refusal(litellm.BadRequestError, "tool_choice: Input should be a valid dictionary"), "bad_request", 400),
+        (refusal(litellm.NotFoundError, "The model `tools-a` does not exist"), "not_found", 404),
+    ],
+)
+def test_a_refusal_of_tools_is_told_by_its_words(error: Exception, kind: str, status: int) -> None:
+    said = translate(error)
+    assert (said.kind, said.status, said.context_window) == (kind, status, None)
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(402, "permission"), (404, "not_found"), (409, "bad_request"), (418, "bad_request"), (500, "server_error")],

@@ -24,7 +24,8 @@ CONFIG = Config.model_validate(
             "core": {"members": ["gpt", "claude"], "description": "For all.", "tags": ["code"]},
             "secret": {"members": ["gpt"]},
             "written": {"members": ["gpt"], "reply": "merged"},
-            "agents": {"members": ["gpt"], "reply": "route"},
+            "agents": {"members": ["gpt", "local"], "reply": "route"},
+            "guessed": {"members": ["local"], "reply": "route"},
             "unknown": {"members": ["local"]},
         }
     }
@@ -159,6 +160,11 @@ async def test_tools_are_promised_only_where_they_are_taken() -> None:
     assert (await shown("bench/agents"))["capabilities"] == ["completion", "vision", "tools"]
 
 
+async def test_where_one_member_is_asked_it_is_enough_that_one_is_known_to_be_able() -> None:
+    assert (await shown("bench/agents"))["bench"]["members"] == ["gpt", "local"]
+    assert (await shown("bench/guessed"))["capabilities"] == ["completion"]
+
+
 async def test_what_is_not_known_is_not_told() -> None:
     reply = await shown("bench/unknown")
     assert reply["capabilities"] == ["completion"]
@@ -184,7 +190,7 @@ async def test_a_model_is_shown_under_each_of_its_names(name: str, listed: str) 
 
 
 @pytest.mark.parametrize(
-    "name", ["bench/nobody", "bench/secret", "bench/core:route", "bench/core:", "gpt", "llama3:8b"]
+    "name", ["bench/nobody", "bench/secret", "bench/core:nothing", "bench/core:", "gpt", "llama3:8b"]
 )
 async def test_a_model_that_is_not_there_is_404_and_says_which_are(name: str) -> None:
     status, reply, headers = await Asked()("/api/show", {"model": name})

@@ -1,15 +1,16 @@
 """Panels and answers as the ledger is given them, and what it must make of them."""
 
 import itertools
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from bench_proxy.ids import call_id
-from bench_proxy.ledger.schema import COUNTERS, seats, sums
+from bench_proxy.ledger.schema import COUNTERS, conversations, seats, sums, turns
 from bench_proxy.panel.seats import Answer, Report, Seat, SeatError, Seating, Skipped
 
 _numbers = itertools.count(1)
@@ -67,7 +68,26 @@ def recounted(connection: Connection) -> dict[Key, dict[str, int]]:
     for row in connection.execute(sa.select(seats)).mappings():
         for collection, owner in (("", ""), (row["collection"], row["owner"])):
             lines.setdefault((collection, owner, row["alias"], row["shape"]), Counter()).update(_counts(row))
+    of_turns = sa.select(turns, *(conversations.c[name] for name in ("collection", "owner", "shape")))
+    for row in connection.execute(of_turns.join_from(turns, conversations, on_conversation)).mappings():
+        for alias, counts in _counts_of_turn(row):
+            for collection, owner in (("", ""), (row["collection"], row["owner"])):
+                lines.setdefault((collection, owner, alias, row["shape"]), Counter()).update(counts)
     return {key: {name: n for name, n in line.items() if n} for key, line in lines.items()}
+
+
+on_conversation = turns.c.conversation == conversations.c.id
+
+
+def _counts_of_turn(row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, int]]]:
+    if row["alias"] and row["status"] != "error":
+        yield row["alias"], {"turns": 1}
+    failed: dict[str, list[str]] = {}
+    for each in json.loads(row["failed_over"]):
+        failed.setdefault(each["alias"], []).append(each["error"]["type"])
+    for alias, types in failed.items():
+        at_fault = not set(types) <= {"cancelled", "context_window", "tools", "bad_request"}
+        yield alias, {"failovers": len(types), "seated": at_fault, "failed": at_fault}
 
 
 def _counts(row: Mapping[str, Any]) -> dict[str, int]:
@@ -79,4 +99,6 @@ def _counts(row: Mapping[str, Any]) -> dict[str, int]:
         "late": bool(row["late"]),
         "useful": row["useful"] is True,
         "not_useful": row["useful"] is False,
+        "claims_held": len(json.loads(row["real"])) if row["useful"] is not None else 0,
+        "claims_failed": len(json.loads(row["false"])) if row["useful"] is not None else 0,
     }

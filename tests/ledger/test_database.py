@@ -1,5 +1,6 @@
 """The database is private, durable, and brought up to date by whoever comes first."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -20,7 +22,18 @@ from bench_proxy.ledger.database import HEAD, migrate, open_engines
 from bench_proxy.ledger.schema import metadata
 
 MIGRATIONS = Path(database.__file__).parent / "migrations"
-TABLES = {"alembic_version", "panels", "seats", "verdicts", "picks", "sums", "wins", "facts"}
+TABLES = {
+    "alembic_version",
+    "panels",
+    "seats",
+    "verdicts",
+    "picks",
+    "sums",
+    "wins",
+    "facts",
+    "conversations",
+    "turns",
+} | {"bench_keys", "key_days", "key_holds"}
 
 
 @contextmanager
@@ -64,6 +77,28 @@ def test_the_file_is_made_with_its_folders_for_its_owner_alone(tmp_path: Path) -
         # The journals hold the same rows: they are there as long as somebody has the file open.
         for part in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
             assert stat.S_IMODE(part.stat().st_mode) == 0o600, part
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
+def test_what_may_be_read_by_whom_does_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
+    file = tmp_path / "bench.db"
+    before = os.umask(umask)
+    try:
+        with engines(f"sqlite:///{file}") as (writer, _):
+            migrate(writer)
+            modes = [stat.S_IMODE(part.stat().st_mode) for part in sorted(tmp_path.iterdir())]
+    finally:
+        os.umask(before)
+    assert modes == [0o600] * 3
+
+
+def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "bench.db"
+    file.touch()
+    file.chmod(0o640)
+    with engines(f"sqlite:///{file}") as (writer, _):
+        migrate(writer)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
 def test_a_file_that_is_there_keeps_what_it_holds(tmp_path: Path) -> None:
@@ -165,6 +200,74 @@ def test_a_migration_that_fails_leaves_nothing_half_made(empty_url: str, monkeyp
         monkeypatch.undo()
         migrate(writer)
         assert tables(reader) == TABLES
+
+
+OLD_SEAT = {
+    "panel": "p1", "number": 0, "at_ms": 1, "owner": "key-1", "collection": "core", "shape": "code", "kind": "member",
+    "mask": "", "status": "ok", "late": False, "seconds": 1.0, "answer": "Yes.", "note": "", "judged_by": "",
+}  # fmt: skip
+OLD_SUM = {
+    "collection": "core", "owner": "key-1", "alias": "gpt", "shape": "code", "seated": 3, "answered": 3, "empty": 0,
+    "failed": 0, "late": 0, "useful": 1, "not_useful": 1, "preferred": 0, "not_preferred": 0, "last_seated_ms": 1,
+    "last_judged_ms": 1,
+}  # fmt: skip
+
+
+def insert(engine: Engine, table: str, *rows: dict[str, object]) -> None:
+    """As a program does that knows of these columns alone."""
+    with engine.begin() as connection:
+        for row in rows:
+            columns = [sa.column(name) for name in row]
+            connection.execute(sa.table(table, *columns).insert(), row)
+
+
+def migrate_to(engine: Engine, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    upgrade = command.upgrade
+    monkeypatch.setattr(command, "upgrade", lambda settings, _head: upgrade(settings, revision))
+    migrate(engine)
+    monkeypatch.undo()
+
+
+def test_a_ledger_of_0001_keeps_its_rows_and_its_claims_are_counted(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engines(empty_url) as (writer, _):
+        migrate_to(writer, "0001", monkeypatch)
+        assert "turns" not in tables(writer)
+        judged = [(True, '["a", "b"]', '["c"]'), (False, "[]", '["d"]'), (None, '["withdrawn"]', "[]")]
+        odd = [(True, "garbage", "7")]
+        for n, (useful, real, false) in enumerate(judged + odd):
+            row = {**OLD_SEAT, "call": f"p1.member{n}", "alias": "gpt", "useful": useful, "real": real, "false": false}
+            insert(writer, "seats", row)
+        insert(
+            writer, "seats", {**OLD_SEAT, "call": "p1.x", "alias": "new", "useful": True, "real": "[]", "false": "[]"}
+        )
+        everything = {**OLD_SUM, "collection": "", "owner": "", "seated": 9}
+        insert(writer, "sums", OLD_SUM, everything, {**OLD_SUM, "shape": "prose"})
+        migrate(writer)
+        with writer.connect() as connection:
+            sums = metadata.tables["sums"]
+            kept = {(row["collection"], row["shape"]): row for row in connection.execute(sa.select(sums)).mappings()}
+            assert connection.execute(sa.text("SELECT count(*) FROM seats")).scalar() == 5
+        for key, claims in ((("core", "code"), (2, 2)), (("", "code"), (2, 2)), (("core", "prose"), (0, 0))):
+            assert (kept[key]["claims_held"], kept[key]["claims_failed"]) == claims, key
+        assert (kept["core", "code"]["seated"], kept["", "code"]["seated"]) == (3, 9)
+        assert {row["turns"] for row in kept.values()} == {0}
+
+
+def test_a_program_of_0001_goes_on_counting_in_a_newer_ledger(empty_url: str) -> None:
+    with engines(empty_url) as (writer, _):
+        migrate(writer)
+        insert(writer, "sums", OLD_SUM)
+        with writer.connect() as connection:
+            (row,) = connection.execute(sa.select(metadata.tables["sums"])).mappings()
+        assert (row["seated"], row["claims_held"], row["claims_failed"], row["turns"], row["failovers"]) == (
+            3,
+            0,
+            0,
+            0,
+            0,
+        )
 
 
 MIGRATES = """

@@ -283,7 +283,7 @@ async def test_odd_rows_give_a_valid_record(ledger: SqlLedger, tmp_path: Path) -
             database.execute("INSERT INTO wins VALUES (?, ?, ?, ?, ?, ?)", ("core", owner, "code", "ann", "cat", 2**62))
             database.execute(
                 "INSERT INTO sums SELECT 'core', ?, alias, shape, 4611686018427387904, answered, empty,"
-                " failed, late, useful, not_useful, preferred, not_preferred, 0, 0 FROM sums"
+                " failed, late, useful, not_useful, preferred, not_preferred, 0, 0, 0, 0, 0, 0 FROM sums"
                 " WHERE collection = ''",
                 (owner,),
             )

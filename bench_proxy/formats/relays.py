@@ -1,0 +1,142 @@
+"""What a member says in the caller's own format, passed on as it came: whatever its maker signed or invented survives.
+
+A format that some models' servers speak has a module beside it that implements this: how their answers are understood
+as far as a turn has to know them, and how they reach the caller.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from bench_proxy.characters import whole
+from bench_proxy.formats.request import Json
+
+Dialect = Literal["messages", "responses", "gemini"]
+"""A format that some models' servers speak by themselves: Anthropic's Messages, OpenAI's Responses, Google's Gemini."""
+
+BENCHS_OWN = frozenset({"model", "stream", "bench", "with"})
+"""Fields of a body that are no model's business."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """An event of a member's, to be passed on. `data` is its JSON as it came, `body` what that says."""
+
+    data: bytes
+    body: Json
+
+
+@dataclass(slots=True)
+class Said:
+    """What is known of an answer. `size` and `thought` count characters, `calls` those of tools that the caller runs;
+    tokens are None where they are not known, and those of the prompt include cached ones. The finish reason is in the
+    words of chat.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    size: int = 0
+    thought: int = 0
+    calls: int = 0
+    answers: bool = False
+    """Whether there is an answer: text that says something, a call, anything but thoughts."""
+
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    @property
+    def text(self) -> str:
+        return whole("".join(self.texts))
+
+    def says(self, text: object) -> None:
+        if isinstance(text, str) and text:
+            self.texts.append(text)
+            self.size += len(text)
+            self.answers = self.answers or not text.isspace()
+
+    def thinks(self, text: object) -> None:
+        if isinstance(text, str):
+            self.thought += len(text)
+
+    def does(self, *, called: bool) -> None:
+        """Something that is no text: `called` where it is a call that the caller has to answer."""
+        self.answers = True
+        self.calls += called
+
+
+class Hearing(Protocol):
+    """One streamed answer, as a turn has to know it. What ends it is kept back until the turn is on the record."""
+
+    said: Said
+    last: list[Relayed]
+    """The events from the one that ends the answer on."""
+
+    over: bool
+    """Whether the stream's last event has come, behind which nothing is to be read."""
+
+    def heard(self, data: bytes) -> list[Relayed]:
+        """What can be passed on now. Raises UpstreamError for what is no event at all; one that is an error has never
+        come this far.
+        """
+        ...
+
+    def ran_out(self) -> bool:
+        """The stream has ended: whether the answer has."""
+        ...
+
+
+class Relay(Protocol):
+    """Writes one answer behind what its stream has written, which goes on with signs of life and errors."""
+
+    def write(self, event: Relayed) -> bytes: ...
+
+    def end(self, events: list[Relayed], data: Json) -> bytes:
+        """The last events, with `bench` on the one where the format has it."""
+        ...
+
+
+class Relaying(Protocol):
+    """A dialect: what a member is sent, how its answer is heard, how it is passed on."""
+
+    dialect: Dialect
+
+    def fitted(self, body: Json, *, foreign: bool, most_output: int | None) -> Json:
+        """The body without what its reader could not understand; the one that is given stays as it is.
+
+        What bench-proxy made up itself in the place of a model's own goes always, what a model's maker signed or
+        encrypted only if it may be `foreign` to the reader. `most_output` is in tokens.
+        """
+        ...
+
+    def hearing(self) -> Hearing: ...
+
+    def understood(self, data: bytes) -> Said:
+        """A whole answer. Raises UpstreamError for what is none at all; an error has never come this far."""
+        ...
+
+    def whole(self, data: bytes, model: str, bench: Json) -> bytes:
+        """The whole answer as the caller gets it: by the model that it asked for, with `bench`."""
+        ...
+
+    def relay(self, stream: Any, model: str) -> Relay:
+        """`stream` is the format's own `TurnStream`, which may have begun the reply."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A request in its caller's own words. `headers` are those by which a caller chooses among a vendor's features,
+    in lower case.
+    """
+
+    relaying: Relaying
+    body: Json
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def as_sent(body: Json) -> dict[str, Any]:
+    """A body without what is bench-proxy's own; `null` is a field that was not sent."""
+    return {name: value for name, value in body.items() if value is not None and name not in BENCHS_OWN}

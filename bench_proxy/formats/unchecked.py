@@ -1,0 +1,32 @@
+"""JSON whose form nobody has checked: what should be there and is of another kind is taken for not there."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from bench_proxy.formats.request import Json
+
+
+def kind(value: object) -> str:
+    """The `type` of an object."""
+    found = value.get("type") if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def inner(value: object, name: str) -> Json:
+    """An object within an object."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def objects(values: object) -> Iterator[Json]:
+    """Those of a list."""
+    return (one for one in values if isinstance(one, dict)) if isinstance(values, list) else iter(())
+
+
+def count(value: Json, name: str) -> int | None:
+    found: Any = value.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def length(value: object) -> int:
+    return len(value) if isinstance(value, str) else 0

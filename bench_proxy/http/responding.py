@@ -1,0 +1,104 @@
+"""What leaves for a client: a whole reply, a stream, an error in either."""
+
+import re
+import time
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from bench_proxy.config import Config
+from bench_proxy.errors import BenchError, InsteadOfModels
+from bench_proxy.formats.base import Alternative, Envelope, Format, Stream, TurnStream, Usage
+from bench_proxy.formats.request import Brief
+from bench_proxy.ids import panel_id
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+INSTEAD = "a rule of this proxy answered in the models' place"
+
+
+class Response:
+    """What has left for the client. After the first byte an error can only be an event in the stream."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.streaming: Stream | TurnStream | None = None
+        self.ended = False
+
+    async def whole(self, status: int, content_type: str, body: bytes, headers: RawHeaders) -> None:
+        length = (b"content-length", str(len(body)).encode())
+        head = [(b"content-type", content_type.encode()), length, *headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def begin(self, stream: Stream | TurnStream, content_type: str, headers: RawHeaders) -> None:
+        kind = (b"content-type", content_type.encode())
+        head = [kind, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), *headers]
+        await self._send({"type": "http.response.start", "status": 200, "headers": head})
+        self.streaming = stream
+
+    async def piece(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self) -> None:
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def send_error(response: Response, format: Format, error: BenchError, headers: RawHeaders = ()) -> None:
+    if response.ended:
+        return
+    if response.streaming is not None:
+        await response.piece(response.streaming.error(error))
+        await response.end()
+        return
+    more = list(headers)
+    if error.status == 401:
+        more.append((b"www-authenticate", b"Bearer"))
+    if error.hopeless:
+        # OpenAI's and Anthropic's libraries ask again after a 5xx, which would be all the models.
+        more.append((b"x-should-retry", b"false"))
+    if error.status == 429 or error.retry_after is not None:
+        more.append((b"retry-after", str(error.retry_after or 60).encode()))
+    await response.whole(error.status, format.content_type, format.error(error), more)
+
+
+async def send_refusal(
+    response: Response, format: Format, brief: Brief, error: BenchError, headers: RawHeaders = ()
+) -> None:
+    """The error; or, where no answer has begun, what is said in the models' place as one answer."""
+    if not isinstance(error, InsteadOfModels) or response.streaming is not None or response.ended:
+        await send_error(response, format, error, headers)
+        return
+    envelope = Envelope(panel_id(), brief.model, int(time.time()), brief.include_usage)
+    data = {"collection": f"bench/{brief.collection}", "reply": brief.reply, "note": INSTEAD}
+    if not brief.stream:
+        said = [Alternative(error.message, "content_filter")]
+        body = format.whole(envelope, said, Usage(0, 0), data)
+        await response.whole(200, format.content_type, body, headers)
+        return
+    stream = format.stream(envelope)
+    await response.begin(stream, format.stream_content_type, headers)
+    await response.piece(stream.begin() + stream.text(error.message))
+    await response.piece(stream.end(["content_filter"], Usage(0, 0), data))
+    await response.end()
+
+
+async def hung_up(receive: Receive) -> None:
+    """Returns when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+_HOST = re.compile(r"^[A-Za-z0-9.\-]+(?::\d{1,5})?$|^\[[0-9a-fA-F:]+\](?::\d{1,5})?$")
+
+
+def verdict_url(config: Config, scope: Scope, headers: Headers) -> str:
+    """Where the caller reaches us: as configured, else as the request was addressed."""
+    base = config.access.public_url.rstrip("/")
+    host = headers.get("host", "")
+    if not base and _HOST.match(host):
+        base = f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '')}"
+    return f"{base}/bench/verdict"

@@ -1,0 +1,84 @@
+"""Whatever a member's server or a caller sends: a relay takes it, or says that it is wrong in our words."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_proxy.errors import UpstreamError
+from bench_proxy.formats.anthropic_relay import MessagesRelaying
+from bench_proxy.formats.anthropic_turns import MessagesTurn
+from bench_proxy.formats.base import Envelope
+from bench_proxy.formats.gemini_relay import GeminiRelaying
+from bench_proxy.formats.gemini_turns import GeminiTurn
+from bench_proxy.formats.relays import Relaying, as_sent
+from bench_proxy.formats.responses_relay import ResponsesRelaying
+from bench_proxy.formats.responses_turns import ResponsesTurn
+
+ENVELOPE = Envelope("r1-1", "bench/core:route", 1_772_366_405)
+RELAYS: list[tuple[Relaying, Any]] = [
+    (MessagesRelaying(), lambda: MessagesTurn(ENVELOPE)),
+    (ResponsesRelaying(), lambda: ResponsesTurn(ENVELOPE)),
+    (GeminiRelaying(), lambda: GeminiTurn(ENVELOPE, events=True)),
+]
+NAMES = (  # noqa: SIM905  two dozen words
+    "type message usage content content_block delta text thinking signature role stop_reason input_tokens model"
+    " response output item sequence_number status error code summary id candidates parts finishReason functionCall"
+    " usageMetadata modelVersion thoughtSignature thought promptTokenCount messages input contents"
+    " max_tokens generationConfig"
+).split()
+WORDS = (  # noqa: SIM905
+    "message_start content_block_start content_block_delta message_delta message_stop text_delta tool_use thinking text"
+    " response.created response.output_text.delta response.output_item.added response.completed reasoning message"
+    " assistant STOP"
+).split()
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(WORDS), st.text(max_size=5))
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)),
+    max_leaves=20,
+)
+BODY = st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6)
+
+
+@pytest.mark.parametrize(("relaying", "turn"), RELAYS)
+@given(bodies=st.lists(BODY, min_size=1, max_size=4))
+def test_whatever_comes_is_passed_on_or_a_failure(relaying: Relaying, turn: Any, bodies: list[Any]) -> None:
+    hearing, relay = relaying.hearing(), relaying.relay(turn(), "bench/core:route")
+    passed = []
+    try:
+        for body in bodies:
+            passed += hearing.heard(json.dumps(body).encode())
+    except UpstreamError:
+        return
+    for event in passed:
+        assert relay.write(event).count(b"\n\n") == 1
+    if hearing.last:
+        assert b'"bench":{"reply":"route"}' in relay.end(hearing.last, {"reply": "route"})
+    assert len(passed) + len(hearing.last) == len(bodies)
+
+
+@pytest.mark.parametrize(("relaying", "turn"), RELAYS)
+@given(body=BODY)
+def test_whatever_comes_whole_has_bench_or_is_a_failure(relaying: Relaying, turn: Any, body: Any) -> None:
+    data = json.dumps(body).encode()
+    try:
+        relaying.understood(data)
+    except UpstreamError:
+        return
+    written = json.loads(relaying.whole(data, "bench/core:route", {"reply": "route"}))
+    assert written.pop("bench") == {"reply": "route"}
+    changed = {"model", "modelVersion"}
+    left = {name: value for name, value in written.items() if name not in changed}
+    assert left == {name: value for name, value in body.items() if name not in changed}
+
+
+@pytest.mark.parametrize(("relaying", "turn"), RELAYS)
+@pytest.mark.parametrize("foreign", [False, True])
+@given(body=BODY)
+def test_whatever_is_sent_is_never_changed_in_place(relaying: Relaying, turn: Any, foreign: bool, body: Any) -> None:
+    before = json.dumps(body)
+    relaying.fitted(as_sent(body), foreign=foreign, most_output=10)
+    assert json.dumps(body) == before

@@ -1,0 +1,507 @@
+"""LiteLLM's rules count a bench request once: its guardrails, callbacks and limits, in every format and mode."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.asking import CHAT, Json, connect, eventually, question, refusal, request_bytes
+from tests.proxy import EXTENSION, Proxy
+from tests.upstream import Upstream
+
+GUARDS = '''
+"""Guardrails that look for a word, and a callback that writes down what it is called for."""
+import asyncio
+import json
+import os
+
+from fastapi import HTTPException
+from litellm.exceptions import ModifyResponseException
+from litellm.integrations.custom_guardrail import CustomGuardrail
+from litellm.integrations.custom_logger import CustomLogger
+
+
+def asked(data):
+    return json.dumps(data["messages"])
+
+
+class Before(CustomGuardrail):
+    async def async_pre_call_hook(self, user_api_key_dict, cache, data, call_type):
+        if "forbidden" in asked(data):
+            raise HTTPException(status_code=403, detail={"error": "that word is forbidden"})
+        if "speak" in asked(data):
+            raise ModifyResponseException("I answer instead.", data["model"], data)
+        if "say no" in asked(data):
+            return "a plain no"
+        if "elsewhere" in asked(data):
+            data["model"] = "ok-c"
+        if "break off before" in asked(data):
+            raise asyncio.CancelledError
+        if "wordless" in asked(data):
+            raise ValueError
+        for word, left in (("nothing left", None), ("empty left", []), ("rubbish left", ["x"])):
+            if word in asked(data):
+                return {**data, "messages": left}
+        for message in data["messages"]:
+            if isinstance(message["content"], str):
+                message["content"] = message["content"].replace("secret", "*****")
+            else:
+                for part in message["content"]:
+                    part["text"] = part["text"].replace("secret", "*****")
+        return data
+
+
+class Beside(CustomGuardrail):
+    async def async_moderation_hook(self, data, user_api_key_dict, call_type):
+        if "break off besides" in asked(data):
+            raise asyncio.CancelledError
+        if "beside" in asked(data) and "besides" not in asked(data):
+            await asyncio.sleep(0.3)
+            raise HTTPException(status_code=400, detail="refused beside the call")
+
+
+class After(CustomGuardrail):
+    async def async_post_call_success_hook(self, data, user_api_key_dict, response):
+        note("after", data["model"])
+        if "break off after" in asked(data):
+            raise asyncio.CancelledError
+        if "in parts" in asked(data):
+            response.choices[0].message.content = [{"type": "text", "text": "x"}]
+            return response
+        for choice in response.choices:
+            text = choice.message.content or ""
+            if "unsafe" in text:
+                raise HTTPException(status_code=400, detail="the answer is unsafe")
+            choice.message.content = text.replace("I am", "We are")
+        return response
+
+
+def note(kind, model):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(json.dumps([kind, model]) + "\\n")
+
+
+class Counter(CustomLogger):
+    async def async_pre_call_hook(self, user_api_key_dict, cache, data, call_type):
+        note("before", data["model"])
+
+    async def async_post_call_failure_hook(
+        self, request_data, original_exception, user_api_key_dict, traceback_str=None
+    ):
+        note("failed", request_data["model"])
+
+
+counter = Counter()
+'''
+KEYS = '''
+"""Keys whose limits stand in their names: sk-<limit>-<number>-<name>."""
+from litellm.proxy._types import UserAPIKeyAuth
+
+
+async def check(request, api_key: str) -> UserAPIKeyAuth:
+    if not api_key.startswith("sk-"):
+        raise Exception("who is that?")
+    _, limit, number, _ = api_key.split("-")
+    return UserAPIKeyAuth(api_key=api_key, **({limit: int(number)} if limit != "free" else {}))
+'''
+MEMBERS = ("ok-a", "ok-b", "ok-c", "gate-a", "fail500-a", "echo-a", "in800-out120-a", "in800-out120-b", "tools-a")
+COLLECTIONS: dict[str, Json] = {
+    "pair": {"members": ["ok-a", "ok-b"]},
+    "one": {"members": ["ok-a"]},
+    "echo": {"members": ["echo-a"]},
+    "gate": {"members": ["gate-a"]},
+    "gate-cancelled": {"members": ["gate-a"], "on_disconnect": "cancel"},
+    "broken": {"members": ["fail500-a"]},
+    "costly": {"members": ["in800-out120-a", "in800-out120-b"]},
+    "costly-router": {"members": ["in800-out120-b"]},
+    "tools": {"members": ["tools-a"]},
+    "late": {"members": ["ok-a", "gate-a"], "quorum": 1},
+}
+FORMATS: dict[str, tuple[str, Json]] = {
+    "chat": (CHAT, {"messages": [{"role": "user", "content": "secret"}]}),
+    "responses": ("/v1/responses", {"input": "secret"}),
+    "completions": ("/v1/completions", {"prompt": "secret"}),
+    "messages": ("/v1/messages", {"max_tokens": 50, "messages": [{"role": "user", "content": "secret"}]}),
+    "gemini": (
+        "/v1beta/models/{model}:generateContent",
+        {"contents": [{"role": "user", "parts": [{"text": "secret"}]}]},
+    ),
+    "ollama": ("/api/chat", {"stream": False, "messages": [{"role": "user", "content": "secret"}]}),
+}
+NUMBER = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("notes") / "notes"
+
+
+@pytest.fixture(scope="module")
+def ruled_proxy(upstream: Upstream, notes: Path) -> Iterator[Proxy]:
+    served = Proxy(
+        upstream.api_base,
+        {name: name for name in MEMBERS},
+        bench={
+            "collections": {name: {"explorers": 0, "shape": "general", **c} for name, c in COLLECTIONS.items()},
+            # Those on the router lane are told to LiteLLM's callbacks by LiteLLM itself, the others by us.
+            "models": {
+                name: {"family": name, "tools": True, "lane": "router" if name.endswith("-b") else "lean"}
+                for name in MEMBERS
+            },
+            "timing": {"seat_timeout": 15},
+        },
+        callbacks=[EXTENSION, "guards.counter"],
+        files={"guards.py": GUARDS, "keys.py": KEYS},
+        general_settings={"custom_auth": "keys.check"},
+        router_settings={"disable_cooldowns": True},
+        env={"NOTES": str(notes)},
+    )
+    served.config["guardrails"] = [
+        {
+            "guardrail_name": name.lower(),
+            "litellm_params": {"guardrail": f"guards.{name}", "mode": mode, "default_on": on},
+        }
+        for name, mode, on in (
+            ("Before", "pre_call", True),
+            ("Beside", "during_call", True),
+            ("After", "post_call", False),
+        )
+    ]
+    with served:
+        yield served
+
+
+@contextmanager
+def key(proxy: Proxy, limit: str = "free", number: int = 0) -> Iterator[httpx.Client]:
+    """A caller whose key nobody else has."""
+    headers = {"Authorization": f"Bearer sk-{limit}-{number}-{next(NUMBER)}"}
+    with httpx.Client(base_url=proxy.url, headers=headers, timeout=60, trust_env=False) as caller:
+        yield caller
+
+
+@pytest.fixture
+def http(ruled_proxy: Proxy, models: Upstream, notes: Path) -> Iterator[httpx.Client]:
+    notes.write_text("")
+    with key(ruled_proxy) as caller:
+        yield caller
+
+
+def ask(caller: httpx.Client, model: str, text: str = "Who are you?", **more: Any) -> httpx.Response:
+    return caller.post(CHAT, json=question(model, text, **more))
+
+
+def send(caller: httpx.Client, format: str, model: str, *, stream: bool) -> httpx.Response:
+    path, body = FORMATS[format]
+    if format == "gemini":
+        path = path.replace("{model}", model)
+        return caller.post(path.replace("generate", "streamGenerate") + "?alt=sse" if stream else path, json=body)
+    return caller.post(path, json={**body, "model": model, "stream": stream})
+
+
+def noted(notes: Path) -> list[list[str]]:
+    return [json.loads(line) for line in notes.read_text().splitlines()]
+
+
+MODES = ("bench/echo", "bench/echo:route")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("model", MODES)
+def test_hooks_before_the_call_run_once_and_may_rewrite_what_the_models_get(
+    http: httpx.Client, models: Upstream, notes: Path, model: str, format: str, stream: bool
+) -> None:
+    response = send(http, format, model, stream=stream)
+    assert response.status_code == 200, response.text
+    (call,) = models.calls()
+    assert "*****" in json.dumps(call.body["messages"])
+    assert "secret" not in json.dumps(call.body)
+    assert noted(notes) == [["before", "bench/echo"]]
+
+
+def test_a_panel_is_one_request_to_the_hooks(http: httpx.Client, models: Upstream, notes: Path) -> None:
+    assert ask(http, "bench/pair").status_code == 200
+    assert len(models.calls()) == 2
+    assert noted(notes) == [["before", "bench/pair"]]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", ["bench/pair", "bench/pair:route"])
+def test_a_guardrail_that_blocks_refuses_before_any_model_is_asked(
+    http: httpx.Client, models: Upstream, notes: Path, model: str, stream: bool
+) -> None:
+    error = refusal(ask(http, model, "the forbidden word", stream=stream), 403)
+    assert error["message"] == "that word is forbidden"
+    assert models.calls() == []
+    assert [kind for kind, _ in noted(notes)] == ["before", "failed"]
+
+
+def test_a_block_has_the_shape_of_the_callers_format(http: httpx.Client, models: Upstream) -> None:
+    body = {"model": "bench/pair", "max_tokens": 9, "messages": [{"role": "user", "content": "forbidden"}]}
+    response = http.post("/v1/messages", json=body)
+    assert response.status_code == 403
+    assert response.json()["error"] == {"type": "permission_error", "message": "that word is forbidden"}
+
+
+def test_a_hook_that_returns_a_text_refuses_with_it_as_litellm_does(http: httpx.Client, models: Upstream) -> None:
+    assert refusal(ask(http, "bench/pair", "say no"), 400)["message"] == "a plain no"
+    assert models.calls() == []
+
+
+def test_a_guardrail_that_wants_another_model_is_not_overheard(http: httpx.Client, models: Upstream) -> None:
+    assert '"ok-c"' in refusal(ask(http, "bench/pair", "elsewhere"), 400)["message"]
+    assert models.calls() == []
+
+
+@pytest.mark.parametrize("word", ["nothing left", "empty left", "rubbish left"])
+@pytest.mark.parametrize("model", MODES)
+def test_a_hook_that_leaves_nothing_to_ask_is_said_to_be_at_fault(
+    http: httpx.Client, models: Upstream, model: str, word: str
+) -> None:
+    assert "a hook of this proxy left no messages" in refusal(ask(http, model, word), 500)["message"]
+    assert models.calls() == []
+
+
+@pytest.mark.parametrize("model", ["bench/pair", "bench/one:route"])
+@pytest.mark.parametrize("when", ["before", "besides", "after"])
+def test_a_hook_that_is_broken_off_fails_and_stops_nothing_else(
+    http: httpx.Client, models: Upstream, model: str, when: str
+) -> None:
+    error = refusal(ask(http, model, f"break off {when}", guardrails=["after"]), 500)
+    assert error["message"] == "a hook of this proxy was broken off; its operator has to look"
+    streamed = ask(http, model, f"break off {when}", guardrails=["after"], stream=True)
+    assert "a hook of this proxy was broken off" in streamed.text
+    assert ask(http, model).status_code == 200
+
+
+def test_a_hook_that_refuses_without_a_word_is_given_some(http: httpx.Client, models: Upstream) -> None:
+    message = refusal(ask(http, "bench/pair", "wordless"), 500)["message"]
+    assert message == "a rule of this proxy refuses this request and does not say why (ValueError)"
+
+
+@pytest.mark.parametrize("model", ["bench/one", "bench/one:route"])
+def test_a_guardrail_that_leaves_no_text_for_an_answer_is_said_to_be_at_fault(
+    http: httpx.Client, models: Upstream, model: str
+) -> None:
+    error = refusal(ask(http, model, "in parts", guardrails=["after"]), 500)
+    assert "a hook of this proxy made something else of 1 answers" in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", MODES)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_guardrail_may_answer_in_the_models_place(
+    http: httpx.Client, models: Upstream, format: str, model: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, body = FORMATS[format]
+    monkeypatch.setitem(FORMATS, format, (path, json.loads(json.dumps(body).replace("secret", "speak"))))
+    response = send(http, format, model, stream=stream)
+    assert response.status_code == 200, response.text
+    assert "I answer instead." in response.text
+    assert models.calls() == []
+
+
+@pytest.mark.parametrize("model", ["bench/gate", "bench/one:route"])
+def test_a_guardrail_beside_the_call_refuses_a_whole_answer(http: httpx.Client, models: Upstream, model: str) -> None:
+    assert refusal(ask(http, model, "beside"), 400)["message"] == "refused beside the call"
+    if model == "bench/gate":
+        # The seat that still waited is stopped.
+        models.wait_for(lambda calls: calls and calls[0].hung_up)
+
+
+@pytest.mark.parametrize("model", ["bench/pair", "bench/one:route"])
+def test_nothing_of_a_stream_leaves_before_the_guardrail_beside_the_call_is_done(
+    http: httpx.Client, models: Upstream, model: str
+) -> None:
+    response = ask(http, model, "beside", stream=True)
+    assert "refused beside the call" in response.text
+    assert "I am" not in response.text
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", ["bench/pair", "bench/pair:choices", "bench/pair:route"])
+def test_a_guardrail_on_the_answer_may_rewrite_it(
+    http: httpx.Client, models: Upstream, notes: Path, model: str, stream: bool
+) -> None:
+    response = ask(http, model, guardrails=["after"], stream=stream)
+    assert response.status_code == 200, response.text
+    assert "We are ok-" in response.text
+    assert "I am" not in response.text
+    assert [kind for kind, _ in noted(notes)] == ["before", "after"]
+    if stream:
+        assert response.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("model", ["bench/one", "bench/one:route"])
+def test_a_guardrail_on_the_answer_may_block_it(http: httpx.Client, models: Upstream, notes: Path, model: str) -> None:
+    models.say("ok-a", "This is unsafe.")
+    assert refusal(ask(http, model, guardrails=["after"]), 400)["message"] == "the answer is unsafe"
+    assert [kind for kind, _ in noted(notes)] == ["before", "after", "failed"]
+    streamed = ask(http, model, guardrails=["after"], stream=True)
+    assert "the answer is unsafe" in streamed.text
+    assert "This is" not in streamed.text
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_tool_calls_pass_a_guardrail_on_the_answer(http: httpx.Client, models: Upstream, stream: bool) -> None:
+    tool = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
+    response = ask(http, "bench/tools:route", guardrails=["after"], tools=[tool], stream=stream)
+    assert response.status_code == 200, response.text
+    assert '"lookup"' in response.text
+    assert '"tool_calls"' in response.text
+
+
+def test_the_callbacks_are_told_once_of_a_panel_that_failed(http: httpx.Client, models: Upstream, notes: Path) -> None:
+    assert ask(http, "bench/broken").status_code == 502
+    assert noted(notes) == [["before", "bench/broken"], ["failed", "bench/broken"]]
+
+
+@pytest.mark.parametrize("model", ["bench/pair", "bench/pair:route"])
+def test_requests_a_minute_count_requests_and_not_seats(ruled_proxy: Proxy, models: Upstream, model: str) -> None:
+    with key(ruled_proxy, "rpm_limit", 2) as caller:
+        assert ask(caller, model).status_code == 200
+        assert ask(caller, model, stream=True).status_code == 200
+        asked = len(models.calls())
+        response = ask(caller, model)
+        assert "Rate limit exceeded for api_key" in refusal(response, 429)["message"]
+        assert int(response.headers["retry-after"]) > 0
+        assert len(models.calls()) == asked
+
+
+@pytest.mark.parametrize("model", ["bench/costly", "bench/costly:route", "bench/costly-router:route"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_tokens_a_minute_count_once_what_all_seats_used(
+    ruled_proxy: Proxy, models: Upstream, model: str, stream: bool
+) -> None:
+    used = 920 if model.endswith("route") else 1840
+    # Two requests fit, and no third: neither when their tokens count twice, nor when they do not count.
+    with key(ruled_proxy, "tpm_limit", used + used // 2) as caller:
+        for _ in range(2):
+            response = ask(caller, model, max_tokens=5, stream=stream)
+            assert response.status_code == 200, response.text
+        assert "tokens" in refusal(ask(caller, model, max_tokens=5), 429)["message"]
+
+
+def free(caller: httpx.Client) -> bool:
+    return ask(caller, "bench/one").status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", ["bench/gate", "bench/gate:route"])
+def test_a_slot_is_held_while_a_request_runs_and_free_the_moment_it_is_answered(
+    ruled_proxy: Proxy, models: Upstream, model: str, stream: bool
+) -> None:
+    with key(ruled_proxy, "max_parallel_requests", 1) as caller, ThreadPoolExecutor() as threads:
+        first = threads.submit(ask, caller, model, stream=stream)
+        models.wait_for(lambda calls: calls)
+        assert "max_parallel" in refusal(ask(caller, "bench/one"), 429)["message"]
+        models.release("gate-a")
+        assert first.result().status_code == 200
+        assert free(caller)
+
+
+def test_a_slot_is_not_held_for_seats_that_are_late(ruled_proxy: Proxy, models: Upstream) -> None:
+    with key(ruled_proxy, "max_parallel_requests", 1) as caller:
+        assert ask(caller, "bench/late").status_code == 200
+        assert free(caller)
+    models.release("gate-a")
+
+
+@pytest.mark.parametrize("model", ["bench/broken", "bench/broken:route", "bench/nothing", "bench/one:all"])
+def test_a_slot_is_free_after_a_request_that_failed_or_was_refused(
+    ruled_proxy: Proxy, models: Upstream, model: str
+) -> None:
+    tool = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
+    more: Mapping[str, Any] = {"tools": [tool]} if model == "bench/one:all" else {}
+    with key(ruled_proxy, "max_parallel_requests", 1) as caller:
+        assert ask(caller, model, **more).status_code >= 400
+        assert ask(caller, "bench/one", "forbidden").status_code == 403
+        assert ask(caller, "bench/one", "beside").status_code == 400
+        assert free(caller)
+
+
+@pytest.mark.parametrize("model", ["bench/gate", "bench/gate-cancelled", "bench/gate:route"])
+def test_a_slot_is_free_after_its_caller_has_hung_up_and_the_panel_is_over(
+    ruled_proxy: Proxy, models: Upstream, model: str
+) -> None:
+    with key(ruled_proxy, "max_parallel_requests", 1) as caller:
+        bearer = caller.headers["authorization"].removeprefix("Bearer ")
+        body = json.dumps(question(model, stream=True)).encode()
+        with closing(connect(ruled_proxy.url)) as leaving:
+            leaving.sendall(request_bytes(body, key=bearer))
+            models.wait_for(lambda calls: calls)
+        if model == "bench/gate":
+            # It goes on, and holds its place.
+            assert ask(caller, "bench/one").status_code == 429
+            models.release("gate-a")
+        assert eventually(lambda: free(caller))
+
+
+def test_litellms_own_hooks_alone_have_nothing_to_do_for_a_key_without_limits() -> None:
+    import litellm
+    from litellm.proxy import proxy_server
+    from litellm.proxy._types import LitellmUserRoles, UserAPIKeyAuth
+
+    from bench_proxy.host.hooks import acts, is_limited
+
+    proxy_server.proxy_logging_obj._add_proxy_hooks(None)
+    assert litellm.callbacks
+    assert [callback for callback in litellm.callbacks if acts(callback)] == []
+    assert not is_limited(UserAPIKeyAuth(api_key="sk-x", user_role=LitellmUserRoles.PROXY_ADMIN))
+    assert not is_limited(UserAPIKeyAuth(api_key="sk-x", user_id="u", team_id="t", models=["bench/*"]))
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"rpm_limit": 1},
+        {"tpm_limit": 1},
+        {"max_parallel_requests": 1},
+        {"user_rpm_limit": 1},
+        {"team_tpm_limit": 1},
+        {"team_member_rpm_limit": 1},
+        {"end_user_tpm_limit": 1},
+        {"organization_rpm_limit": 1},
+        {"metadata": {"model_rpm_limit": {"bench/pair": 1}}},
+        {"team_metadata": {"guardrails": ["before"]}},
+    ],
+    ids=lambda limit: next(iter(limit)),
+)
+def test_limits_of_whoever_a_key_belongs_to_are_seen(limit: dict[str, Any]) -> None:
+    from litellm.proxy._types import UserAPIKeyAuth
+
+    from bench_proxy.host.hooks import is_limited
+
+    assert is_limited(UserAPIKeyAuth(api_key="sk-x", **limit))
+
+
+async def test_guardrails_hold_for_a_caller_whom_litellm_does_not_know() -> None:
+    import litellm
+    from fastapi import HTTPException
+    from litellm.integrations.custom_guardrail import CustomGuardrail
+
+    from bench_proxy.bench import Caller
+    from bench_proxy.errors import Denied
+    from bench_proxy.formats.request import ChatRequest
+    from bench_proxy.host.hooks import Hooks
+
+    class Closed(CustomGuardrail):  # type: ignore[misc]  # untyped there
+        async def async_pre_call_hook(self, *_: Any, **__: Any) -> None:
+            raise HTTPException(status_code=403, detail="closed")
+
+    async def allowed(models: Any) -> list[str]:
+        return list(models)
+
+    litellm.callbacks.append(Closed(guardrail_name="closed", event_hook="pre_call", default_on=True))
+    scope = {"type": "http", "method": "POST", "headers": [], "query_string": b"", "server": ("test", 80)}
+    caller = Caller("somebody", admin=False, allowed=allowed)
+    request = ChatRequest([{"role": "user", "content": "Hello."}], {})
+    with pytest.raises(Denied, match="closed"):
+        async with Hooks().applied(caller, "bench/pair", request, scope, {}, stream=False):
+            pytest.fail("it was let in")
