@@ -71,9 +71,11 @@ def block(gateway: str, ledger: Path) -> Mapping[str, Any] | None:
 
 def collections() -> Mapping[str, Sequence[str]]:
     """The members of each."""
-    return {f"fast-{n}": FAST[:n] for n in (1, 3, 5)} | {
-        _collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)
-    } | {f"chunks-{n}": [f"m1-n{n}"] for n in CHUNKS}
+    return (
+        {f"fast-{n}": FAST[:n] for n in (1, 3, 5)}
+        | {_collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)}
+        | {f"chunks-{n}": [f"m1-n{n}"] for n in CHUNKS}
+    )
 
 
 def _collection(pace: str, members: int) -> str:
