@@ -218,8 +218,9 @@ class Remembered:
     async def shadowed(self, shadow: Shadow, owner: str) -> None:
         self.shadows.append(shadow)
 
-    async def took(self, report: TurnReport, owner: str) -> None:
+    async def took(self, report: TurnReport, owner: str) -> TurnReport:
         self.turns.append(report)
+        return report
 
     async def pinned(self, sticky: str, since_ms: int) -> Pin | None:
         recent = [t for t in self.turns if t.sticky == sticky and t.at_ms + 1000 * t.seconds >= since_ms]

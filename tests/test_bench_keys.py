@@ -193,9 +193,10 @@ def test_a_field_that_litellm_takes_from_no_caller_is_refused_with_a_bench_key_t
     anyone: httpx.Client, http: httpx.Client, models: Upstream, make: Make, name: str
 ) -> None:
     """Where a model is called, and with whose credentials, is no caller's to say."""
+    steering: Any = {name: "http://127.0.0.1:9"}
     for model in ("bench/pair", "bench/routed"):
-        ours = refusal(ask(anyone, model, headers=bearer(make()), **{name: "http://127.0.0.1:9"}), 400)
-        theirs = refusal(ask(http, model, **{name: "http://127.0.0.1:9"}), 400)
+        ours = refusal(ask(anyone, model, headers=bearer(make()), **steering), 400)
+        theirs = refusal(ask(http, model, **steering), 400)
         assert ours["message"] == theirs["message"]
         assert name in ours["message"]
     assert models.calls() == []

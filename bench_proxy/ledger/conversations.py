@@ -8,6 +8,7 @@ model said. Nothing of what was asked is kept.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -51,12 +52,15 @@ class Turns:
         self._add_conversation = _upsert(insert)
         self._count = count
 
-    def write(self, connection: Connection, report: TurnReport, owner: str, *, keep_text: bool) -> None:
+    def write(self, connection: Connection, report: TurnReport, owner: str, *, keep_text: bool) -> TurnReport:
+        """Returns the turn with the numbers that it has on the record."""
         connection.execute(self._add_conversation, _conversation_row(report, owner))
+        report = _numbered(connection, report)
         connection.execute(turns.insert(), _turn_row(report))
         if report.call:
             self._write_call(connection, report, _call_row(report, owner, keep_text=keep_text))
         self._count_failures(connection, report, owner)
+        return report
 
     def write_shadow(self, connection: Connection, shadow: Shadow, owner: str, *, keep_text: bool) -> None:
         row = _shadow_row(shadow, owner, keep_text=keep_text)
@@ -67,18 +71,15 @@ class Turns:
             self._count(connection, row, seated=1, **{outcome: 1})
 
     def _write_call(self, connection: Connection, report: TurnReport, row: Mapping[str, Any]) -> None:
-        """A turn that came to nothing begins no call; of a call that there is it has used something all the same.
-
-        Of two models that were given one number at the same moment the first has it, and the other only its turn.
-        """
+        """A turn that came to nothing begins no call; of a call that there is it has used something all the same."""
         kept = connection.execute(sa.select(seats).where(seats.c.call == row["call"])).mappings().first()
         counts = {} if report.status == "error" else {"turns": 1, "last_seated_ms": report.at_ms}
         if kept is None:
             if report.status == "ok" or (report.status == "cancelled" and report.reply.text):
                 connection.execute(seats.insert(), row)
                 counts |= {"seated": 1, "answered": 1}
-        elif kept["alias"] == row["alias"]:
-            values = _together(kept, row, replace=report.status != "error")
+        else:
+            values = _together(kept, row, anew=report.status != "error")
             connection.execute(seats.update().where(seats.c.call == row["call"]).values(values))
         if counts:
             self._count(connection, row, **counts)
@@ -90,6 +91,32 @@ class Turns:
         for alias, times in tries.items():
             failed = {"seated": 1, "failed": 1, "last_seated_ms": report.at_ms} if alias in at_fault else {}
             self._count(connection, _counted_in(report, owner, alias), failovers=times, **failed)
+
+
+def _numbered(connection: Connection, report: TurnReport) -> TurnReport:
+    """The turn with its place among the turns that are recorded, and with the call that its model has already, or a new
+    one: two turns that are taken at the same time, or by processes that know nothing of each other, think of the same.
+    """
+    taken = sa.select(conversations.c.turns).where(conversations.c.id == report.conversation)
+    report = replace(report, turn=min(integer(connection.execute(taken).scalar()), MOST_INTEGER))
+    if not report.call:
+        return report
+    alias = storable(report.alias)[:256]
+    number = _number_of(connection, report.conversation, alias, report.number)
+    return replace(report, number=number, call=f"{report.conversation}.{number}")
+
+
+def _number_of(connection: Connection, conversation: str, alias: str, wanted: int) -> int:
+    mine = (seats.c.panel == conversation) & (seats.c.kind == ROUTE) & (seats.c.alias == alias)
+    known = connection.execute(sa.select(seats.c.number).where(mine).order_by(seats.c.number)).scalar()
+    if known is not None:
+        return integer(known)
+    # No answer of it yet: from the turns, since a caller was also told the call of one that came to nothing.
+    given = _aliases(connection, conversation)
+    if alias in given:
+        return given.index(alias) + 1
+    free = wanted > len(given) or not given[wanted - 1]
+    return wanted if free else len(given) + 1
 
 
 def _upsert(insert: Any) -> Any:
@@ -215,13 +242,13 @@ def _finish_reason(report: TurnReport) -> str | None:
     return storable(report.reply.finish_reason or "")[:64] or None
 
 
-def _together(kept: RowMapping, row: Mapping[str, Any], *, replace: bool) -> dict[str, Any]:
+def _together(kept: RowMapping, row: Mapping[str, Any], *, anew: bool) -> dict[str, Any]:
     """What changes in the row of a call by one more turn; a turn that only called tools leaves what was said."""
     summed = {name: added(kept[name], row[name]) for name in ("seconds", "cost")}
     for name in ("prompt_tokens", "completion_tokens"):
         total = added(kept[name], row[name])
         summed[name] = None if total is None else min(int(total), MOST_INTEGER)
-    last = {name: row[name] for name in ("answer", "finish_reason") if row[name]} if replace else {}
+    last = {name: row[name] for name in ("answer", "finish_reason") if row[name]} if anew else {}
     return {**summed, **last}
 
 

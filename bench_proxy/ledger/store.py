@@ -166,15 +166,16 @@ class SqlLedger:
         update = panels.update().where(panels.c.id == panel).values(values)
         await self._durable_of(panel, lambda connection: connection.execute(update), urgent=False)
 
-    async def took(self, report: TurnReport, owner: str) -> None:
+    async def took(self, report: TurnReport, owner: str) -> TurnReport:
         keep_text = self._content() != "none"
 
-        def write(connection: Connection) -> None:
-            self._turns.write(connection, report, owner, keep_text=keep_text)
+        def write(connection: Connection) -> TurnReport:
+            kept = self._turns.write(connection, report, owner, keep_text=keep_text)
             tokens = (report.reply.prompt_tokens, report.reply.completion_tokens)
             self._keys.used(connection, owner, *tokens, report.reply.cost, now_ms())
+            return kept
 
-        await self._durable(write)
+        return await self._durable(write)
 
     async def shadowed(self, shadow: Shadow, owner: str) -> None:
         keep_text = self._content() != "none"

@@ -65,7 +65,7 @@ class Routing:
         self._catalog = catalog
         self._cooling = cooling
         self._facts = facts
-        self._recording: set[asyncio.Task[None]] = set()
+        self._recording: set[asyncio.Task[TurnReport]] = set()
         self._shadows = Shadows(upstream, ledger, self.heard, new_call_id)
 
     async def accept(
@@ -151,7 +151,7 @@ class Routing:
         of = Cast(conversation, turn, brief.collection, question.shape, question.prepared, question.owner, seconds)
         self._shadows.cast(of, others, config.route.shadow)
 
-    def keep(self, report: TurnReport, owner: str) -> Awaitable[None]:
+    def keep(self, report: TurnReport, owner: str) -> Awaitable[TurnReport]:
         task = asyncio.create_task(self._ledger.took(report, owner), name=f"turn of {report.conversation}")
         self._recording.add(task)
         task.add_done_callback(self._kept)
@@ -166,7 +166,7 @@ class Routing:
         while self._recording:
             await asyncio.wait(self._recording)
 
-    def _kept(self, task: asyncio.Task[None]) -> None:
+    def _kept(self, task: asyncio.Task[TurnReport]) -> None:
         self._recording.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a %s is not on the record: %s", task.get_name(), error)

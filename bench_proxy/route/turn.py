@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench_proxy.catalog import Model
@@ -61,7 +61,7 @@ class Staff(Protocol):
         """Let another member answer as well, where the configuration wants that; waits for nothing."""
         ...
 
-    def keep(self, report: TurnReport, owner: str) -> Awaitable[None]:
+    def keep(self, report: TurnReport, owner: str) -> Awaitable[TurnReport]:
         """Put the turn on the record, also when whoever waits for it is cancelled. Raises LedgerUnavailable."""
         ...
 
@@ -195,7 +195,7 @@ class Turn:
                 ended = await self._ended(attempt)
                 spoken = attempt.spoken if isinstance(attempt, ChatAttempt) else Spoken()
                 relayed = attempt.data if isinstance(attempt, NativeAttempt) else b""
-                return Answered(begun, spoken, ended.usage, ended.data, relayed)
+                return Answered(replace(begun, call=ended.data["call"]), spoken, ended.usage, ended.data, relayed)
             raise await self._refusal()
 
     @contextmanager
@@ -333,11 +333,19 @@ class Turn:
     async def _begin(self, attempt: Attempt) -> Begun:
         """Who answers is pinned."""
         alias, calls = attempt.model.alias, self._question.pin.calls
-        await self._pin(alias, calls)
+        await self._pin(alias, calls, self.number)
         return Begun(alias, self._call_of(alias)[0], known=alias in calls, relaying=attempt.relaying)
 
-    async def _pin(self, alias: str, calls: tuple[str, ...]) -> None:
-        pin = Pin(self.conversation, alias, calls, self.number)
+    async def _pin_as_recorded(self, kept: TurnReport) -> None:
+        """Only now is the call one of the conversation's, so that none is told which nobody finds."""
+        pinned = self._question.pin.calls
+        calls = [*pinned, *("" for _ in range(kept.number - len(pinned)))]
+        calls[kept.number - 1] = kept.alias
+        if tuple(calls) != pinned or kept.turn != self.number:
+            await self._pin(kept.alias, tuple(calls), kept.turn)
+
+    async def _pin(self, alias: str, calls: tuple[str, ...], turns: int) -> None:
+        pin = Pin(self.conversation, alias, calls, turns)
         keys = {self._question.sticky.key, self._question.by_id}
         seconds = self._config.timing.sticky_idle
         await asyncio.gather(*(self._staff.pin(key, pin, seconds) for key in keys))
@@ -361,28 +369,28 @@ class Turn:
         alias, seconds = attempt.model.alias, time.monotonic() - attempt.since
         self._staff.heard(alias, self._question.prepared.request, reply, attempt.calls, seconds)
         report = self._report("ok", attempt, reply)
-        data = self._as_json(report)
-        if not await self._record(report):
+        kept = await self._record(report)
+        data = self._as_json(kept or report)
+        if kept is None:
             data["note"] = "The ledger could not be written: a verdict on this call may not find it."
-        elif alias not in self._question.pin.calls:
-            # Only now, so that no call is told which nobody finds.
-            await self._pin(alias, self._call_of(alias)[2])
-        self._staff.shadow(self._question, alias, self.number, self._config)
-        _log_turn(report)
+        else:
+            await self._pin_as_recorded(kept)
+        self._staff.shadow(self._question, alias, (kept or report).turn, self._config)
+        _log_turn(kept or report)
         last = attempt.last if isinstance(attempt, NativeAttempt) else ()
         return Ended(reply.finish_reason or "stop", _usage(reply), data, last)
 
     async def _broken(self, attempt: Attempt, error: UpstreamError) -> TurnFailed:
         self._failed(attempt, error)
         report = self._report("error", attempt, self._used(attempt))
-        await self._record(report)
+        report = await self._record(report) or report
         alias = attempt.model.alias
         words = f"{alias} broke off after its answer had begun: {error.status} {error.kind}: {error.message}"
         return TurnFailed(words, status=502, code="answer_broke_off", data=self._as_json(report))
 
     async def _refusal(self) -> BenchError:
         report = self._report("error", None, Reply(""))
-        await self._record(report)
+        report = await self._record(report) or report
         error = self._failover.refusal(self._question.brief.collection)
         error.data = self._as_json(report)
         return error
@@ -398,15 +406,15 @@ class Turn:
         written = round(text_tokens(attempt.said)) + attempt.thought // 4
         return Reply(attempt.said, prompt_tokens=self._question.tokens, completion_tokens=written)
 
-    async def _record(self, report: TurnReport) -> bool:
+    async def _record(self, report: TurnReport) -> TurnReport | None:
+        """The turn as it was recorded; None when it could not be."""
         self._reported = True
         try:
             async with asyncio.timeout(RECORD_SECONDS):
-                await self._staff.keep(report, self._question.owner)
+                return await self._staff.keep(report, self._question.owner)
         except (LedgerUnavailable, TimeoutError) as error:
             log.error("conversation %s is not wholly on the record: %s", self.conversation, str(error) or "too slow")
-            return False
-        return True
+            return None
 
     def _report(self, status: TurnStatus, attempt: Attempt | None, reply: Reply) -> TurnReport:
         question = self._question

@@ -90,9 +90,10 @@ class TurnReport:
 class TurnKeeping(Protocol):
     """What turns put on the record, and read of it. Each method raises LedgerUnavailable."""
 
-    async def took(self, report: TurnReport, owner: str) -> None:
-        """Returns once the turn is durable, with the conversation and the answered call if they are new. A member
-        that failed over is counted as seated and failed.
+    async def took(self, report: TurnReport, owner: str) -> TurnReport:
+        """Returns once the turn is durable, with the conversation and the answered call if they are new: the turn as it
+        was recorded, since only the record knows which number it has, and its call, when others were taken at the same
+        time. A member that failed over is counted as seated and failed.
         """
         ...
 

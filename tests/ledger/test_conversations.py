@@ -336,12 +336,30 @@ async def test_half_an_answer_that_broke_off_begins_no_call_and_replaces_none(le
     await check_sums(ledger)
 
 
-async def test_two_models_that_were_given_one_number_are_not_mixed_up(ledger: SqlLedger, name: str) -> None:
-    await take(ledger, turn(name), turn(name, 1, "claude", turn=1))
+async def test_two_models_that_thought_of_one_number_have_a_call_each(ledger: SqlLedger, name: str) -> None:
+    """Of two turns that were taken at the same time, or by processes that know nothing of each other."""
+    first = await ledger.took(turn(name), MINE)
+    second = await ledger.took(turn(name, 1, "claude", turn=1), MINE)
+    again = await ledger.took(turn(name, 1, "claude", turn=1), MINE)
+    assert [(kept.call, kept.turn) for kept in (first, second, again)] == [
+        (f"{name}.1", 1),
+        (f"{name}.2", 2),
+        (f"{name}.2", 3),
+    ]
     found = await shown(ledger, name)
-    assert [(call["alias"], call["prompt_tokens"]) for call in found["calls"]] == [("gpt", 100)]
-    assert [turn["alias"] for turn in found["history"]] == ["gpt", "claude"]
+    assert [(call["call"], call["alias"], call["prompt_tokens"]) for call in found["calls"]] == [
+        (f"{name}.1", "gpt", 100),
+        (f"{name}.2", "claude", 200),
+    ]
+    assert [(turn["turn"], turn["alias"]) for turn in found["history"]] == [(1, "gpt"), (2, "claude"), (3, "claude")]
     await check_sums(ledger)
+
+
+async def test_a_model_that_has_answered_keeps_its_call_whatever_its_caller_thinks(
+    ledger: SqlLedger, name: str
+) -> None:
+    await take(ledger, turn(name), turn(name, 2, "claude"))
+    assert (await ledger.took(turn(name, 5, "gpt"), MINE)).call == f"{name}.1"
 
 
 @pytest.mark.parametrize(("content", "kept"), [("full", "Done."), ("answers", "Done."), ("none", None)])

@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -478,6 +479,21 @@ async def test_a_fault_of_ours_is_recorded_as_an_error_and_not_as_a_caller_who_l
     await at.bench.routing.finish()
     (report,) = reports(at)
     assert (report.status, report.alias, report.failed_over) == ("error", "a", ())
+
+
+async def test_the_call_that_is_told_is_the_one_on_the_record() -> None:
+    class Renumbering(Remembered):
+        async def took(self, report: TurnReport, owner: str) -> TurnReport:
+            return replace(report, turn=7, number=3, call=f"{report.conversation}.3")
+
+    at = table(Models(), ledger=Renumbering())
+    _, data = await answer(at)
+    assert (data["call"], data["turn"]) == (f"{data['conversation']}.3", 7)
+    whole = await (await turn_of(at)).whole()
+    assert whole.begun.call == whole.data["call"] == f"{data['conversation']}.3"
+    pins = at.bench.routing._pins
+    assert isinstance(pins, KeptPins)
+    assert {(pin.calls, pin.turns) for pin in pins.pins.values()} == {(("", "", "a"), 7)}
 
 
 # Options.
