@@ -233,7 +233,7 @@ def test_the_metrics_are_not_for_bench_keys(anyone: httpx.Client, make: Make) ->
     [
         ({}, "name", "is required"),
         ({"name": ""}, "name", "at least 1"),
-        ({"name": "a\0b"}, "name", "NUL"),
+        *(({"name": f"a{odd}b"}, "name", "no control characters") for odd in ("\0", "\x1b[2J", "\n", "\u2028")),
         ({"name": "x" * 101}, "name", "at most 100"),
         ({"name": "x", "collection": ["pair"]}, "collection", "unknown key"),
         ({"name": "x", "collections": "pair"}, "collections", "list"),
@@ -243,6 +243,7 @@ def test_the_metrics_are_not_for_bench_keys(anyone: httpx.Client, make: Make) ->
         ({"name": "x", "tokens_a_day": "many"}, "tokens_a_day", "integer"),
         ({"name": "x", "cost_a_day": 0}, "cost_a_day", "greater than 0"),
         ({"name": "x", "expires": 1e300}, "expires", "less than"),
+        ({"name": "x", "expires": -1}, "expires", "greater than"),
     ],
 )
 def test_a_key_that_cannot_be_made_says_what_is_wrong(http: httpx.Client, body: Json, param: str, words: str) -> None:
@@ -525,6 +526,8 @@ def test_the_command_says_what_the_proxy_refuses(here: dict[str, str], tmp_path:
     for command in (("create", "x"), ("list",), ("revoke", "k1")):
         assert "403" in failed(run(tmp_path, "key", *command, **mine))
     assert "there is no collection" in failed(run(tmp_path, "key", "create", "x", "--collection", "pear", **here))
+    for option in ("--days", "--cost-a-day"):
+        assert "no number to count with" in failed(run(tmp_path, "key", "create", "x", option, "nan", **here))
     assert "404" in failed(run(tmp_path, "key", "revoke", "k20261130-000000-aaaaaaaaaaaaaaaa", **here))
     assert "is no id" in failed(run(tmp_path, "key", "revoke", "../panels", **here))
 

@@ -1,5 +1,6 @@
 """`bench-proxy key`: make, list and revoke bench keys."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -39,6 +40,9 @@ def create(
     key: str,
 ) -> None:
     """Make a key for NAME and print it: it is not shown again."""
+    for option, number in (("--cost-a-day", cost_a_day), ("--days", days)):
+        if number is not None and not math.isfinite(number):
+            raise click.ClickException(f"{option}: {number} is no number to count with")
     given = {
         "name": name,
         "collections": list(collections),

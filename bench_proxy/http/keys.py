@@ -12,9 +12,17 @@ from bench_proxy.bench import Bench, Caller
 from bench_proxy.config import MODEL_PREFIX, closest
 from bench_proxy.errors import Denied, InvalidRequest, NotFound
 from bench_proxy.http.answering import Authenticate
-from bench_proxy.http.given import Given, Id, without_nul
+from bench_proxy.http.given import Given, Id
 from bench_proxy.ids import key_id
 from bench_proxy.keys import BenchKey, KeyStore, Limits, Use, digest_of, new_key
+
+
+def _printed(name: str) -> str:
+    """It stands in lists that terminals show."""
+    if not name.isprintable():
+        raise ValueError("must hold no line ends and no control characters")
+    return name
+
 
 LAST_TIME = 253_402_300_799
 """The end of the year 9999, as a Unix time in seconds."""
@@ -23,12 +31,12 @@ LAST_TIME = 253_402_300_799
 class GivenKey(Given):
     """No `collections` are all; `expires` is a Unix time in seconds."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(without_nul)]
+    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printed)]
     collections: list[Id] = Field([], max_length=1000)
     requests_a_minute: Annotated[int, Field(ge=1, le=10**6)] | None = None
     tokens_a_day: Annotated[int, Field(ge=1, le=10**15)] | None = None
     cost_a_day: Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)] | None = None
-    expires: Annotated[float, Field(le=LAST_TIME, allow_inf_nan=False)] | None = None
+    expires: Annotated[float, Field(ge=0, le=LAST_TIME, allow_inf_nan=False)] | None = None
 
 
 def build(bench: Callable[[], Bench], keys: Callable[[], KeyStore], authenticate: Authenticate) -> APIRouter:
