@@ -32,6 +32,11 @@ RECORD_SECONDS = 20.0
 MOST_ANSWER = 8 * 1024 * 1024
 """Characters of an answer that are relayed at most, thoughts included."""
 
+READ_AT_ONCE = 32
+"""Events that are passed on before others have their turn: what is there already is read without any wait, and members
+that flood their streams would keep everybody else from the event loop.
+"""
+
 ASKED_ANEW = frozenset({"bad_request", "tools"})
 """Kinds of errors by which a member says that it cannot be asked in the caller's own words: it may not know all of
 them, or not know what another model has said in them. Told in those of chat it may know the same.
@@ -285,9 +290,13 @@ class Turn:
         """The pieces behind the first one, until the member has ended well. Raises UpstreamError."""
         if attempt.over:
             return
+        read = 0
         try:
             async with aclosing(within(events, self._until - time.monotonic())) as in_time:
                 async for event in in_time:
+                    read += 1
+                    if read % READ_AT_ONCE == 0:
+                        await asyncio.sleep(0)
                     pieces = attempt.heard(event)
                     if attempt.size + attempt.thought > MOST_ANSWER and not attempt.over:
                         raise _too_large()

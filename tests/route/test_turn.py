@@ -15,7 +15,7 @@ from bench_proxy.errors import BenchError, ContextOverflow, InvalidRequest, Ledg
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.records import Record
 from bench_proxy.route import turn as turns
-from bench_proxy.route.turn import Begun, Ended, Turn
+from bench_proxy.route.turn import READ_AT_ONCE, Begun, Ended, Turn
 from bench_proxy.route.turns import Pin, TurnReport
 from bench_proxy.route.untangling import CallArguments, CallBegun, CallDone
 from bench_proxy.upstream import CallPiece, Reply, Text, Thought
@@ -298,6 +298,23 @@ async def test_nobody_is_asked_after_the_turns_limit() -> None:
     error = await refused(await turn_of(table(models, timing={"first_piece": 0.1, "turn": 0.15})))
     assert error.status == 504
     assert len(models.calls) < 3
+
+
+async def test_a_member_that_floods_its_stream_leaves_others_their_turns() -> None:
+    at = table(Models(a=["word "] * 1000))
+    turns, over = 0, asyncio.Event()
+
+    async def tick() -> None:
+        nonlocal turns
+        while not over.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    await heard(await turn_of(at))
+    over.set()
+    await ticking
+    assert turns >= 1000 // READ_AT_ONCE
 
 
 # Stickiness.
