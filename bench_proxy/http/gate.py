@@ -143,7 +143,7 @@ class Gate(BaseRoute):
             try:
                 # Read first: a connection that closes on what is unread is reset, and the refusal with it.
                 receive = await _read_own(receive)
-                if _path(scope) in TAKING_JSON:
+                if scope["method"] == "POST" and _path(scope) in TAKING_JSON:
                     bodies.check_json(Headers(scope=scope))
             except BenchError as error:
                 await send_error(Response(send), CHAT, error)

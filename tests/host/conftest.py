@@ -1,5 +1,6 @@
 """LiteLLM in the test's own process: without a look at the network, and with its own warnings left to it."""
 
+import copy
 import gc
 import os
 import warnings
@@ -42,6 +43,19 @@ def no_callbacks_left(quiet: None) -> Iterator[None]:
 
     yield
     litellm.logging_callback_manager._reset_all_callbacks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_models_left(quiet: None) -> Iterator[None]:
+    """A router writes the facts of its deployments into LiteLLM's list of models, under the names of known ones too."""
+    import litellm
+    from litellm.utils import _invalidate_model_cost_lowercase_map
+
+    before = copy.deepcopy(litellm.model_cost)
+    yield
+    litellm.model_cost.clear()
+    litellm.model_cost.update(before)
+    _invalidate_model_cost_lowercase_map()
 
 
 @pytest.fixture(scope="module", autouse=True)
