@@ -11,6 +11,7 @@ from bench_proxy.formats.arguments import as_object
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage, dumps
 from bench_proxy.formats.gemini_replies import Chunks, candidate, error_body, reply, speech
 from bench_proxy.formats.request import Json
+from bench_proxy.formats.whole_calls import WholeCalls
 
 
 def spoken_reply(envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
@@ -22,16 +23,13 @@ def spoken_reply(envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -
     return dumps(reply(envelope, [candidate(parts or [speech("")], 0, spoken.finish_reason)], usage, data))
 
 
-class GeminiTurn:
-    """Chunks that are replies of their own. A call is one part of one chunk: Gemini does not stream arguments, so
-    they wait here until the call is done.
-    """
+class GeminiTurn(WholeCalls):
+    """Chunks that are replies of their own. A call is one part of one chunk: Gemini does not stream arguments."""
 
     def __init__(self, envelope: Envelope, *, events: bool) -> None:
+        super().__init__()
         self._envelope = envelope
         self.chunks = Chunks(events=events)
-        self._open: ToolCall | None = None
-        self._arguments: list[str] = []
 
     def begin(self) -> bytes:
         return b""
@@ -42,20 +40,8 @@ class GeminiTurn:
     def text(self, text: str) -> bytes:
         return self._said([speech(text)])
 
-    def call(self, call: ToolCall) -> bytes:
-        self._open, self._arguments = call, [call.arguments]
-        return b""
-
-    def arguments(self, text: str) -> bytes:
-        self._arguments.append(text)
-        return b""
-
-    def call_done(self) -> bytes:
-        if self._open is None:
-            return b""
-        whole = ToolCall(self._open.id, self._open.name, "".join(self._arguments))
-        self._open, self._arguments = None, []
-        return self._said([_call(self._envelope, whole)])
+    def called(self, call: ToolCall) -> bytes:
+        return self._said([_call(self._envelope, call)])
 
     def end(self, finish_reason: str, usage: Usage, data: Data) -> bytes:
         last = candidate([speech("")], 0, finish_reason)

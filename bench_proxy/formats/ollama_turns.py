@@ -11,6 +11,7 @@ from bench_proxy.errors import BenchError
 from bench_proxy.formats.arguments import as_object
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage, dumps
 from bench_proxy.formats.ollama_lines import last, line, piece
+from bench_proxy.formats.whole_calls import WholeCalls
 
 Told = Callable[[str, str, Sequence[Data]], Data]
 """What a line holds for a piece of text, one of thinking, and whole calls."""
@@ -23,15 +24,14 @@ def spoken_reply(envelope: Envelope, told: Told, spoken: Spoken, usage: Usage, d
     return dumps(last(envelope, said, spoken.finish_reason, usage, data, watched=False))
 
 
-class OllamaTurn:
-    """Lines of JSON. A call is whole in one of them, so that its arguments wait here until it is done."""
+class OllamaTurn(WholeCalls):
+    """Lines of JSON. A call is whole in one of them."""
 
     def __init__(self, envelope: Envelope, told: Told) -> None:
+        super().__init__()
         self._envelope = envelope
         self._told = told
         self._called = 0
-        self._open: ToolCall | None = None
-        self._arguments: list[str] = []
 
     def begin(self) -> bytes:
         return b""
@@ -42,20 +42,9 @@ class OllamaTurn:
     def text(self, text: str) -> bytes:
         return piece(self._envelope, self._told(text, "", ()))
 
-    def call(self, call: ToolCall) -> bytes:
-        self._open, self._arguments = call, [call.arguments]
-        return b""
-
-    def arguments(self, text: str) -> bytes:
-        self._arguments.append(text)
-        return b""
-
-    def call_done(self) -> bytes:
-        if self._open is None:
-            return b""
-        whole = ToolCall(self._open.id, self._open.name, "".join(self._arguments))
-        written = _call(self._envelope, self._called, whole)
-        self._open, self._arguments, self._called = None, [], self._called + 1
+    def called(self, call: ToolCall) -> bytes:
+        written = _call(self._envelope, self._called, call)
+        self._called += 1
         return piece(self._envelope, self._told("", "", (written,)))
 
     def end(self, finish_reason: str, usage: Usage, data: Data) -> bytes:
