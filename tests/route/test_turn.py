@@ -506,8 +506,8 @@ async def test_the_call_that_is_told_is_the_one_on_the_record() -> None:
     at = table(Models(), ledger=Renumbering())
     _, data = await answer(at)
     assert (data["call"], data["turn"]) == (f"{data['conversation']}.3", 7)
-    whole = await (await turn_of(at)).whole()
-    assert whole.begun.call == whole.data["call"] == f"{data['conversation']}.3"
+    whole = await (await turn_of(table(Models(), ledger=Renumbering()))).whole()
+    assert whole.begun.call == whole.data["call"] == f"{whole.data['conversation']}.3"
     pins = at.bench.routing._pins
     assert isinstance(pins, KeptPins)
     assert {(pin.calls, pin.turns) for pin in pins.pins.values()} == {(("", "", "a"), 7)}
