@@ -209,7 +209,14 @@ def agents(agent: str | None, url: str, key: str, model: str) -> None:
         known = ", ".join(AGENTS)
         raise click.ClickException(f'unknown agent "{agent}"{closest(agent, AGENTS) or "."} The agents are: {known}.')
     target = Target(_address(url), _route(model), _sendable(key))
-    click.echo("\n\n".join(AGENTS[agent].parts(target)))
+    printed = "\n\n".join(AGENTS[agent].parts(target))
+    click.echo(printed)
+    if str(CONTEXT) in printed:
+        click.echo(
+            f"note: {CONTEXT} is a guess, since the proxy is not asked: put the smallest context window of your members"
+            " there, which GET /v1/models has",
+            err=True,
+        )
 
 
 def _address(url: str) -> str:

@@ -163,6 +163,12 @@ def test_a_model_without_a_mode_is_printed_with_a_note_beside_it() -> None:
     assert result.stdout.endswith("aider --model openai/bench/core\n")
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_window_that_is_a_guess_is_said_to_be_one(agent: str) -> None:
+    result = run(agent)
+    assert ("smallest context window" in result.stderr) == ("128000" in result.stdout)
+
+
 def test_claude_code_asks_the_collection_under_each_of_its_names_with_one_key() -> None:
     environment = exported(printed("claude"), BENCH_KEY=SECRET, ANTHROPIC_API_KEY="sk-ant-mine")
     models = {name: value for name, value in environment.items() if name.endswith("_MODEL")}
