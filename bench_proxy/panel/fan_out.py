@@ -55,7 +55,8 @@ class _Running:
     parts: list[str] = field(default_factory=list)
 
     def seconds(self) -> float:
-        return time.monotonic() - self.began
+        """To the millisecond: a number that is rounded again for each place that shows it would differ among them."""
+        return round(time.monotonic() - self.began, 3)
 
     @property
     def text(self) -> str:

@@ -86,8 +86,8 @@ class Answer:
             "seat": self.seat.shown_kind,
             "alias": self.seat.name,
             "status": self.status,
-            "seconds": round(self.seconds, 3),
-            "first_token_seconds": None if self.first_token_seconds is None else round(self.first_token_seconds, 3),
+            "seconds": self.seconds,
+            "first_token_seconds": self.first_token_seconds,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             # What an answer cost tells who gave it.

@@ -167,7 +167,7 @@ def test_the_data_of_a_seat_leaves_out_what_is_not_known() -> None:
 
 def test_the_data_of_a_seat_has_all_that_is_known() -> None:
     counted = {"prompt_tokens": 812, "completion_tokens": 0, "cost": 0.0}
-    known = ok(GPT, seconds=1.23456, first_token_seconds=0.30999, finish_reason="stop", **counted)
+    known = ok(GPT, seconds=1.235, first_token_seconds=0.31, finish_reason="stop", **counted)
     assert known.as_json() == {
         "call": f"{PANEL}.member1",
         "seat": "member",
