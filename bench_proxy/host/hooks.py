@@ -27,7 +27,6 @@ from litellm.proxy.hooks.parallel_request_limiter_v3 import RequestRateLimiterSt
 from litellm.proxy.litellm_pre_call_utils import add_litellm_data_to_request
 from litellm.proxy.utils import ProxyLogging
 from litellm.types.guardrails import GuardrailEventHooks
-from litellm.types.utils import Choices, Message, ModelResponse, PromptTokensDetailsWrapper
 from litellm.utils import Rules as CallRules
 from litellm.utils import function_setup
 from starlette.requests import Request
@@ -35,9 +34,18 @@ from starlette.types import Scope
 
 from bench_proxy.bench import Caller
 from bench_proxy.errors import BenchError, Denied, InsteadOfModels
-from bench_proxy.formats.base import Spoken, ToolCall, Usage
+from bench_proxy.formats.base import Spoken, Usage
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host.reporting import OWN
+from bench_proxy.host.reviewing import (
+    PIECES,
+    WHOLE,
+    overrides,
+    read_in_pieces,
+    reads_pieces_alone,
+    response_of,
+    said_by,
+)
 
 log = logging.getLogger("bench_proxy")
 
@@ -53,11 +61,15 @@ FOR_LITELLM = ("guardrails", "policies", "metadata", "litellm_metadata", "tags",
 PIPELINES = "_guardrail_pipelines"
 """Where LiteLLM's policies put the guardrails that they run one behind the other."""
 
+DECIDED_WITHIN = 120.0
+"""Seconds that rules may take before the call, and again on the answer. LiteLLM would wait for ever."""
+
 HOOKS = (
     "async_pre_call_hook",
     "async_moderation_hook",
-    "async_post_call_success_hook",
     "async_post_call_failure_hook",
+    WHOLE,
+    *PIECES,
 )
 """What makes a callback more than one that is told of finished calls."""
 
@@ -117,7 +129,7 @@ class Hooks:
 def acts(callback: object) -> bool:
     if type(callback).__name__ in OWN:
         return False
-    return isinstance(callback, CustomGuardrail) or any(_overrides(callback, hook) for hook in HOOKS)
+    return isinstance(callback, CustomGuardrail) or any(overrides(callback, hook) for hook in HOOKS)
 
 
 def is_limited(auth: UserAPIKeyAuth) -> bool:
@@ -180,16 +192,21 @@ class Admitted:
 
     @cached_property
     def reviews(self) -> bool:
-        """LiteLLM calls what is no guardrail only for whole answers."""
-        if not self._entered:
-            return False
-        callbacks = ProxyLogging.callback_capabilities().resolved_callbacks
-        return any(
-            callback.should_run_guardrail(data=self._data, event_type=GuardrailEventHooks.post_call) is True
-            if isinstance(callback, CustomGuardrail)
-            else not self._stream and acts(callback) and _overrides(callback, "async_post_call_success_hook")
-            for callback in callbacks
-        ) or bool(self._data["metadata"].get(PIPELINES))
+        return self._entered and (bool(self._reading) or bool(self._data["metadata"].get(PIPELINES)))
+
+    @cached_property
+    def _reading(self) -> list[CustomLogger]:
+        """Callbacks that read the answers. Of what is no guardrail LiteLLM calls another hook for streams."""
+        read = PIECES if self._stream else (WHOLE,)
+        return [
+            callback
+            for callback in ProxyLogging.callback_capabilities().resolved_callbacks
+            if (
+                callback.should_run_guardrail(data=self._data, event_type=GuardrailEventHooks.post_call) is True
+                if isinstance(callback, CustomGuardrail)
+                else acts(callback) and any(overrides(callback, hook) for hook in read)
+            )
+        ]
 
     async def review(self, answers: Sequence[Spoken], usage: Usage) -> Sequence[Spoken]:
         if not self.reviews:
@@ -200,8 +217,8 @@ class Admitted:
             reviewing = self._logging.post_call_success_hook(
                 data=self._data, response=response, user_api_key_dict=self._auth
             )
-            left = await _unbroken(self._inside(reviewing))
-            return said_by(left, answers)
+            left = said_by(await _unbroken(self._inside(reviewing)), answers)
+            return await _unbroken(self._inside(self._read_in_pieces(left))) if self._stream else left
         except Exception as error:
             raise refusal(error) from error
         finally:
@@ -308,6 +325,13 @@ class Admitted:
         if self.rewritten:
             self.request = replace(asked, messages=messages, settings=settings, _encoded=[])
 
+    async def _read_in_pieces(self, answers: Sequence[Spoken]) -> Sequence[Spoken]:
+        """Each answer is a stream of its own, as hooks take a stream for one answer."""
+        for callback in self._reading:
+            if reads_pieces_alone(callback):
+                answers = [await read_in_pieces(callback, self._model, a, self._auth, self._data) for a in answers]
+        return answers
+
     async def _tell(self, cause: Exception) -> Exception | None:
         try:
             instead: Exception | None = await self._logging.post_call_failure_hook(
@@ -338,71 +362,20 @@ class Admitted:
             await self._limiter.async_post_call_failure_hook(self._data, asyncio.CancelledError(), self._auth)
 
 
-def response_of(model: str, answers: Sequence[Spoken], usage: Usage) -> ModelResponse:
-    """The answers as one of LiteLLM's, a choice each."""
-    response = ModelResponse(
-        model=model,
-        choices=[
-            Choices(
-                index=index,
-                finish_reason=answer.finish_reason,
-                message=Message(
-                    content=answer.text,
-                    role="assistant",
-                    reasoning_content=answer.thoughts or None,
-                    tool_calls=[
-                        {
-                            "id": call.id,
-                            "type": "function",
-                            "function": {"name": call.name, "arguments": call.arguments},
-                        }
-                        for call in answer.calls
-                    ]
-                    or None,
-                ),
-            )
-            for index, answer in enumerate(answers)
-        ],
-    )
-    total = usage.prompt_tokens + usage.completion_tokens
-    response.usage = litellm.Usage(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        total_tokens=total,
-        prompt_tokens_details=PromptTokensDetailsWrapper(cached_tokens=usage.cached_tokens),
-    )
-    return response
-
-
-def said_by(response: object, answers: Sequence[Spoken]) -> list[Spoken]:
-    """The answers as the hooks left them. Raises BenchError when it is not told which is which any more."""
-    choices = getattr(response, "choices", None)
-    if not isinstance(choices, list) or len(choices) != len(answers):
-        raise _made_something_else(answers)
-    if not all(isinstance(getattr(choice.message, "content", 0), str | None) for choice in choices):
-        raise _made_something_else(answers)
-    return [
-        replace(
-            answer,
-            text=choice.message.content or "",
-            calls=tuple(
-                ToolCall(call.id, call.function.name or "", call.function.arguments)
-                for call in choice.message.tool_calls or ()
-            ),
-        )
-        for choice, answer in zip(choices, answers, strict=True)
-    ]
-
-
-def _made_something_else(answers: Sequence[Spoken]) -> BenchError:
-    said = f"a hook of this proxy made something else of {len(answers)} answers; its operator has to look"
-    return BenchError(said)
-
-
 async def _unbroken(work: "asyncio.Future[T]") -> T:
     """Its result. A hook that raises CancelledError has failed; whoever waits for it was not cancelled by that."""
+    limit = asyncio.timeout(DECIDED_WITHIN)
     try:
-        return await work
+        async with limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Denied(
+            f"a rule of this proxy has not decided within {DECIDED_WITHIN:g} s; its operator has to look",
+            status=504,
+            type="server_error",
+        ) from None
     except asyncio.CancelledError:
         waiting = asyncio.current_task()
         if waiting is not None and waiting.cancelling():
@@ -430,7 +403,3 @@ def refusal(error: Exception) -> BenchError:
         code=code,
         retry_after=int(wait) if wait.isdigit() else None,
     )
-
-
-def _overrides(callback: object, hook: str) -> bool:
-    return getattr(type(callback), hook, None) is not getattr(CustomLogger, hook)

@@ -1,8 +1,9 @@
 """LiteLLM's rules count a bench request once: its guardrails, callbacks and limits, in every format and mode."""
 
+import asyncio
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from bench_proxy.bench import Caller
+from bench_proxy.errors import Denied
+from bench_proxy.formats.request import ChatRequest
 from tests.asking import CHAT, Json, connect, eventually, question, refusal, request_bytes
 from tests.proxy import EXTENSION, Proxy
 from tests.upstream import Upstream
@@ -80,6 +84,33 @@ class After(CustomGuardrail):
                 raise HTTPException(status_code=400, detail="the answer is unsafe")
             choice.message.content = text.replace("I am", "We are")
         return response
+
+
+class Iterator(CustomGuardrail):
+    async def async_post_call_streaming_iterator_hook(self, user_api_key_dict, response, request_data):
+        note("iterator", request_data["model"])
+        async for chunk in response:
+            for choice in chunk.choices:
+                if "unsafe" in (choice.delta.content or ""):
+                    raise HTTPException(status_code=400, detail="the stream is unsafe")
+                if choice.delta.content:
+                    choice.delta.content = choice.delta.content.replace("I am", "We are")
+            if "rubbish pieces" in asked(request_data):
+                chunk = "x"
+            yield chunk
+
+
+class Pieces(CustomGuardrail):
+    async def async_post_call_streaming_hook(self, user_api_key_dict, response):
+        note("pieces", response)
+        return response.replace("I am", "They are")
+
+
+class Both(After):
+    async def async_post_call_streaming_iterator_hook(self, user_api_key_dict, response, request_data):
+        note("twice", request_data["model"])
+        async for chunk in response:
+            yield chunk
 
 
 def note(kind, model):
@@ -171,6 +202,9 @@ def ruled_proxy(upstream: Upstream, notes: Path) -> Iterator[Proxy]:
             ("Before", "pre_call", True),
             ("Beside", "during_call", True),
             ("After", "post_call", False),
+            ("Iterator", "post_call", False),
+            ("Pieces", "post_call", False),
+            ("Both", "post_call", False),
         )
     ]
     with served:
@@ -348,10 +382,53 @@ def test_a_guardrail_on_the_answer_may_block_it(http: httpx.Client, models: Upst
     assert "This is" not in streamed.text
 
 
+@pytest.mark.parametrize("model", ["bench/one", "bench/pair:choices", "bench/one:route"])
+def test_a_guardrail_that_reads_streams_alone_may_rewrite_one(
+    http: httpx.Client, models: Upstream, notes: Path, model: str
+) -> None:
+    answers = 2 if model == "bench/pair:choices" else 1
+    response = ask(http, model, guardrails=["iterator"], stream=True)
+    assert "We are ok-" in response.text
+    assert "I am" not in response.text
+    assert [kind for kind, _ in noted(notes)] == ["before", *["iterator"] * answers]
+    assert "I am" in ask(http, model, guardrails=["iterator"]).text
+
+
+@pytest.mark.parametrize("model", ["bench/one", "bench/one:route"])
+def test_a_guardrail_that_reads_streams_alone_may_block_one(http: httpx.Client, models: Upstream, model: str) -> None:
+    models.say("ok-a", "This is unsafe.")
+    blocked = ask(http, model, guardrails=["iterator"], stream=True)
+    assert "the stream is unsafe" in blocked.text
+    assert "This is" not in blocked.text
+
+
+def test_a_guardrail_that_reads_pieces_sees_all_that_was_said(
+    http: httpx.Client, models: Upstream, notes: Path
+) -> None:
+    response = ask(http, "bench/one:route", guardrails=["pieces"], stream=True)
+    assert "They are ok-a." in response.text
+    assert ["pieces", "I am ok-a."] in noted(notes)
+
+
+def test_a_guardrail_that_reads_whole_answers_and_streams_reads_one_once(
+    http: httpx.Client, models: Upstream, notes: Path
+) -> None:
+    assert "We are" in ask(http, "bench/one:route", guardrails=["both"], stream=True).text
+    assert [kind for kind, _ in noted(notes)] == ["before", "after"]
+
+
+def test_pieces_that_are_none_are_no_answer(http: httpx.Client, models: Upstream) -> None:
+    response = ask(http, "bench/one:route", "rubbish pieces", guardrails=["iterator"], stream=True)
+    assert "a hook of this proxy made something else of 1 answers" in response.text
+
+
+@pytest.mark.parametrize("guardrail", ["after", "iterator"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_tool_calls_pass_a_guardrail_on_the_answer(http: httpx.Client, models: Upstream, stream: bool) -> None:
+def test_tool_calls_pass_a_guardrail_on_the_answer(
+    http: httpx.Client, models: Upstream, stream: bool, guardrail: str
+) -> None:
     tool = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
-    response = ask(http, "bench/tools:route", guardrails=["after"], tools=[tool], stream=stream)
+    response = ask(http, "bench/tools:route", guardrails=[guardrail], tools=[tool], stream=stream)
     assert response.status_code == 200, response.text
     assert '"lookup"' in response.text
     assert '"tool_calls"' in response.text
@@ -481,27 +558,59 @@ def test_limits_of_whoever_a_key_belongs_to_are_seen(limit: dict[str, Any]) -> N
     assert is_limited(UserAPIKeyAuth(api_key="sk-x", **limit))
 
 
-async def test_guardrails_hold_for_a_caller_whom_litellm_does_not_know() -> None:
+SCOPE = {"type": "http", "method": "POST", "headers": [], "query_string": b"", "server": ("test", 80)}
+
+
+async def refused_by(hook: Callable[..., Any]) -> Denied:
+    """What a guardrail before the call says to a caller whom LiteLLM does not know."""
     import litellm
-    from fastapi import HTTPException
     from litellm.integrations.custom_guardrail import CustomGuardrail
 
-    from bench_proxy.bench import Caller
-    from bench_proxy.errors import Denied
-    from bench_proxy.formats.request import ChatRequest
     from bench_proxy.host.hooks import Hooks
 
     class Closed(CustomGuardrail):  # type: ignore[misc]  # untyped there
-        async def async_pre_call_hook(self, *_: Any, **__: Any) -> None:
-            raise HTTPException(status_code=403, detail="closed")
+        async_pre_call_hook = hook
 
     async def allowed(models: Any) -> list[str]:
         return list(models)
 
     litellm.callbacks.append(Closed(guardrail_name="closed", event_hook="pre_call", default_on=True))
-    scope = {"type": "http", "method": "POST", "headers": [], "query_string": b"", "server": ("test", 80)}
     caller = Caller("somebody", admin=False, allowed=allowed)
     request = ChatRequest([{"role": "user", "content": "Hello."}], {})
-    with pytest.raises(Denied, match="closed"):
-        async with Hooks().applied(caller, "bench/pair", request, scope, {}, stream=False):
+    with pytest.raises(Denied) as refused:
+        async with Hooks().applied(caller, "bench/pair", request, SCOPE, {}, stream=False):
             pytest.fail("it was let in")
+    return refused.value
+
+
+async def test_guardrails_hold_for_a_caller_whom_litellm_does_not_know() -> None:
+    from fastapi import HTTPException
+
+    async def closed(*_: Any, **__: Any) -> None:
+        raise HTTPException(status_code=403, detail="closed")
+
+    assert (await refused_by(closed)).message == "closed"
+
+
+async def test_a_guardrail_that_never_decides_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench_proxy.host import hooks
+
+    monkeypatch.setattr(hooks, "DECIDED_WITHIN", 0.05)
+    broken_off = []
+
+    async def hangs(*_: Any, **__: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            broken_off.append(True)
+
+    refused = await refused_by(hangs)
+    assert (refused.status, broken_off) == (504, [True])
+    assert "has not decided within 0.05 s" in refused.message
+
+
+async def test_a_guardrail_whose_own_time_is_over_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(*_: Any, **__: Any) -> None:
+        raise TimeoutError("the scanner is asleep")
+
+    assert (await refused_by(late)).message == "the scanner is asleep"
