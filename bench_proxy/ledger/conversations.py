@@ -38,6 +38,25 @@ MOST_CALLS = 1000
 """Numbers above it are none that were given: no collection has so many members."""
 
 
+# Made once: to put a statement together costs as much as to run it.
+_ADD_TURN = turns.insert()
+_ADD_CALL = seats.insert()
+_CHANGE_CALL = seats.update().where(seats.c.call == sa.bindparam("of"))
+_TURNS = sa.select(conversations.c.turns).where(conversations.c.id == sa.bindparam("of"))
+_CALL = (
+    sa.select(seats)
+    .where(seats.c.panel == sa.bindparam("of"), seats.c.kind == ROUTE, seats.c.alias == sa.bindparam("by"))
+    .order_by(seats.c.number)
+    .limit(1)
+)
+_ALIASES = (
+    sa.select(turns.c.number, turns.c.alias)
+    .where(turns.c.conversation == sa.bindparam("of"), turns.c.number.between(1, MOST_CALLS))
+    .group_by(turns.c.number, turns.c.alias)
+    .order_by(turns.c.number, sa.func.min(turns.c.id))
+)
+
+
 class Count(Protocol):
     def __call__(self, connection: Connection, seat: Mapping[str, Any], **change: int) -> None:
         """Change the sums that a seat counts in, in the same transaction."""
@@ -53,34 +72,44 @@ class Turns:
         self._count = count
 
     def write(self, connection: Connection, report: TurnReport, owner: str, *, keep_text: bool) -> TurnReport:
-        """Returns the turn with the numbers that it has on the record."""
+        """Returns the turn with the numbers that it has on the record: its place among the turns that are recorded, and
+        the call that its model has already, or a new one. Two turns that are taken at the same time, or by processes
+        that know nothing of each other, think of the same.
+        """
         connection.execute(self._add_conversation, _conversation_row(report, owner))
-        report = _numbered(connection, report)
-        connection.execute(turns.insert(), _turn_row(report))
+        taken = connection.execute(_TURNS, {"of": report.conversation}).scalar()
+        report = replace(report, turn=min(integer(taken), MOST_INTEGER))
+        kept: RowMapping | None = None
         if report.call:
-            self._write_call(connection, report, _call_row(report, owner, keep_text=keep_text))
+            mine = {"of": report.conversation, "by": storable(report.alias)[:256]}
+            kept = connection.execute(_CALL, mine).mappings().first()
+            number = _new_number(connection, report) if kept is None else integer(kept["number"])
+            report = replace(report, number=number, call=f"{report.conversation}.{number}")
+        connection.execute(_ADD_TURN, _turn_row(report))
+        if report.call:
+            self._write_call(connection, report, kept, _call_row(report, owner, keep_text=keep_text))
         self._count_failures(connection, report, owner)
         return report
 
     def write_shadow(self, connection: Connection, shadow: Shadow, owner: str, *, keep_text: bool) -> None:
         row = _shadow_row(shadow, owner, keep_text=keep_text)
-        connection.execute(seats.insert(), row)
+        connection.execute(_ADD_CALL, row)
         stopped = shadow.error is not None and shadow.error.kind in NO_FAULT
         outcome = {"ok": "answered", "empty": "empty", "error": "failed"}[row["status"]]
         if not stopped:
             self._count(connection, row, seated=1, **{outcome: 1})
 
-    def _write_call(self, connection: Connection, report: TurnReport, row: Mapping[str, Any]) -> None:
+    def _write_call(
+        self, connection: Connection, report: TurnReport, kept: RowMapping | None, row: Mapping[str, Any]
+    ) -> None:
         """A turn that came to nothing begins no call; of a call that there is it has used something all the same."""
-        kept = connection.execute(sa.select(seats).where(seats.c.call == row["call"])).mappings().first()
         counts = {} if report.status == "error" else {"turns": 1, "last_seated_ms": report.at_ms}
-        if kept is None:
-            if report.status == "ok" or (report.status == "cancelled" and report.reply.text):
-                connection.execute(seats.insert(), row)
-                counts |= {"seated": 1, "answered": 1}
-        else:
-            values = _together(kept, row, anew=report.status != "error")
-            connection.execute(seats.update().where(seats.c.call == row["call"]).values(values))
+        if kept is not None:
+            changed = _together(kept, row, anew=report.status != "error")
+            connection.execute(_CHANGE_CALL, {"of": kept["call"], **changed})
+        elif report.status == "ok" or (report.status == "cancelled" and report.reply.text):
+            connection.execute(_ADD_CALL, row)
+            counts |= {"seated": 1, "answered": 1}
         if counts:
             self._count(connection, row, **counts)
 
@@ -93,30 +122,16 @@ class Turns:
             self._count(connection, _counted_in(report, owner, alias), failovers=times, **failed)
 
 
-def _numbered(connection: Connection, report: TurnReport) -> TurnReport:
-    """The turn with its place among the turns that are recorded, and with the call that its model has already, or a new
-    one: two turns that are taken at the same time, or by processes that know nothing of each other, think of the same.
-    """
-    taken = sa.select(conversations.c.turns).where(conversations.c.id == report.conversation)
-    report = replace(report, turn=min(integer(connection.execute(taken).scalar()), MOST_INTEGER))
-    if not report.call:
-        return report
-    alias = storable(report.alias)[:256]
-    number = _number_of(connection, report.conversation, alias, report.number)
-    return replace(report, number=number, call=f"{report.conversation}.{number}")
-
-
-def _number_of(connection: Connection, conversation: str, alias: str, wanted: int) -> int:
-    mine = (seats.c.panel == conversation) & (seats.c.kind == ROUTE) & (seats.c.alias == alias)
-    known = connection.execute(sa.select(seats.c.number).where(mine).order_by(seats.c.number)).scalar()
-    if known is not None:
-        return integer(known)
-    # No answer of it yet: from the turns, since a caller was also told the call of one that came to nothing.
-    given = _aliases(connection, conversation)
-    if alias in given:
+def _new_number(connection: Connection, report: TurnReport) -> int:
+    """Of a model whose answer none of the conversation's calls is."""
+    if report.turn == 1:
+        return report.number
+    # From the turns, since a caller was also told the call of one that came to nothing.
+    given = _aliases(connection, report.conversation)
+    if (alias := storable(report.alias)[:256]) in given:
         return given.index(alias) + 1
-    free = wanted > len(given) or not given[wanted - 1]
-    return wanted if free else len(given) + 1
+    free = report.number > len(given) or not given[report.number - 1]
+    return report.number if free else len(given) + 1
 
 
 def _upsert(insert: Any) -> Any:
@@ -269,11 +284,8 @@ def _aliases(connection: Connection, conversation: str) -> tuple[str, ...]:
     """By number. From the turns, since a caller was also told the call of one that came to nothing; what was never
     written leaves its number empty, so that it is not given again.
     """
-    of_conversation = (turns.c.conversation == conversation) & turns.c.number.between(1, MOST_CALLS)
-    first = sa.func.min(turns.c.id)
-    found = sa.select(turns.c.number, turns.c.alias).where(of_conversation)
     alias_of: dict[int, str] = {}
-    for row in connection.execute(found.group_by(turns.c.number, turns.c.alias).order_by(turns.c.number, first)):
+    for row in connection.execute(_ALIASES, {"of": conversation}):
         alias_of.setdefault(integer(row.number), row.alias)
     return tuple(alias_of.get(number, "") for number in range(1, max(alias_of, default=0) + 1))
 
