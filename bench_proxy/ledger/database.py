@@ -9,6 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
+from bench_proxy.ledger.schema import metadata
+
 log = logging.getLogger("bench_proxy")
 
 HEAD = "0003"
@@ -38,7 +40,7 @@ def open_engines(url: str) -> tuple[Engine, Engine]:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the schema up to `HEAD`; processes that start together wait for one another.
+    """Bring the schema up to `HEAD`, or make it; processes that start together wait for one another.
 
     A database that is newer than this program is left alone: one release beside the next one goes on working.
     """
@@ -48,7 +50,19 @@ def migrate(engine: Engine) -> None:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
             connection.execute(sa.text("CREATE SCHEMA IF NOT EXISTS bench"))
-        _upgrade(connection)
+        if sa.inspect(connection).get_table_names():
+            _upgrade(connection)
+        else:
+            _create(connection)
+
+
+def _create(connection: Connection) -> None:
+    """What all migrations come to, without Alembic, which is slow to import and large."""
+    metadata.create_all(connection)
+    named = sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc")
+    version = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32)), named)
+    version.create(connection)
+    connection.execute(version.insert(), {"version_num": HEAD})
 
 
 def _revision(engine: Engine) -> str | None:

@@ -129,9 +129,12 @@ turns = Table(
     Column("left_out", Text, nullable=False),
 )
 
+LATER_COUNTERS = ("claims_held", "claims_failed", "turns", "failovers")
+"""Programs of before these go on counting in the same ledger, and do not name them."""
+
 COUNTERS = (
     "seated", "answered", "empty", "failed", "late", "useful", "not_useful", "preferred", "not_preferred",
-    "claims_held", "claims_failed", "turns", "failovers",
+    *LATER_COUNTERS,
 )  # fmt: skip
 
 sums = Table(
@@ -142,7 +145,10 @@ sums = Table(
     Column("owner", String(64), primary_key=True),
     Column("alias", String(256), primary_key=True),
     Column("shape", String(32), primary_key=True),
-    *(Column(name, BigInteger, nullable=False, default=0) for name in COUNTERS),
+    *(
+        Column(name, BigInteger, nullable=False, default=0, server_default="0" if name in LATER_COUNTERS else None)
+        for name in COUNTERS
+    ),
     Column("last_seated_ms", BigInteger, nullable=False, default=0),
     Column("last_judged_ms", BigInteger, nullable=False, default=0),
 )

@@ -147,13 +147,56 @@ def test_the_newest_migration_is_the_one_that_is_checked_for() -> None:
     assert ScriptDirectory.from_config(settings).get_current_head() == HEAD
 
 
+def migrated(engine: Engine, revision: str = HEAD) -> None:
+    """By the migrations alone, as a ledger that was made when that revision was the newest."""
+    settings = Config()
+    settings.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        settings.attributes["connection"] = connection
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.text("CREATE SCHEMA IF NOT EXISTS bench"))
+        command.upgrade(settings, revision)
+
+
+def made(engine: Engine) -> dict[str, object]:
+    """All that a database knows of its tables."""
+    inspector = sa.inspect(engine)
+    return {
+        table: (
+            {c["name"]: (str(c["type"]), c["nullable"], c["default"]) for c in inspector.get_columns(table)},
+            inspector.get_pk_constraint(table)["constrained_columns"],
+            sorted((i["name"], i["expressions"] if "expressions" in i else i["column_names"], i["unique"])
+                   for i in inspector.get_indexes(table)),
+            sorted(u["column_names"] for u in inspector.get_unique_constraints(table)),
+        )
+        for table in inspector.get_table_names()
+    }  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore:Skipped unsupported reflection of expression-based index")
-def test_the_migrations_make_the_tables_of_the_schema(empty_url: str) -> None:
+def test_a_new_ledger_is_made_as_the_migrations_make_it(empty_url: str) -> None:
     with engines(empty_url) as (writer, _):
-        migrate(writer)
-        with writer.connect() as connection:
+        migrated(writer)
+        by_migrations, indexes = made(writer), set(indexes_of(writer))
+        with writer.begin() as connection:
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             assert compare_metadata(context, metadata) == []
+            metadata.drop_all(connection)
+            connection.execute(sa.text("DROP TABLE alembic_version"))
+        migrate(writer)
+        assert made(writer) == by_migrations
+        assert set(indexes_of(writer)) == indexes
+
+
+def indexes_of(engine: Engine) -> list[tuple[str, str]]:
+    """Those over expressions too, which SQLAlchemy does not read back from SQLite."""
+    of = {
+        "sqlite": "SELECT name, replace(replace(sql, char(10), ''), '\"', '') FROM sqlite_master WHERE sql IS NOT NULL "
+        "AND type = 'index'",
+        "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'bench'",
+    }
+    with engine.connect() as connection:
+        return [(row[0], row[1]) for row in connection.execute(sa.text(of[engine.dialect.name]))]
 
 
 def test_an_empty_database_is_brought_up_to_the_newest_migration(empty_url: str) -> None:
@@ -185,21 +228,27 @@ def test_a_database_that_is_newer_than_this_program_is_used_as_it_is(
     assert "9999" in caplog.text
 
 
-def test_a_migration_that_fails_leaves_nothing_half_made(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["_create", "_upgrade"])
+def test_a_migration_that_fails_leaves_nothing_half_made(
+    empty_url: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with engines(empty_url) as (writer, reader):
-        upgrade = database._upgrade
+        if step == "_upgrade":
+            migrated(writer, "0001")
+        before = tables(reader)
+        done = getattr(database, step)
 
         def broken(connection: sa.Connection) -> None:
-            upgrade(connection)
+            done(connection)
             raise RuntimeError("the power is gone")
 
-        monkeypatch.setattr(database, "_upgrade", broken)
+        monkeypatch.setattr(database, step, broken)
         with pytest.raises(RuntimeError):
             migrate(writer)
-        assert tables(reader) == set()
+        assert tables(reader) == before
         monkeypatch.undo()
         migrate(writer)
-        assert tables(reader) == TABLES
+        assert (tables(reader), version(reader)) == (TABLES, HEAD)
 
 
 OLD_SEAT = {
@@ -221,18 +270,9 @@ def insert(engine: Engine, table: str, *rows: dict[str, object]) -> None:
             connection.execute(sa.table(table, *columns).insert(), row)
 
 
-def migrate_to(engine: Engine, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    upgrade = command.upgrade
-    monkeypatch.setattr(command, "upgrade", lambda settings, _head: upgrade(settings, revision))
-    migrate(engine)
-    monkeypatch.undo()
-
-
-def test_a_ledger_of_0001_keeps_its_rows_and_its_claims_are_counted(
-    empty_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_of_0001_keeps_its_rows_and_its_claims_are_counted(empty_url: str) -> None:
     with engines(empty_url) as (writer, _):
-        migrate_to(writer, "0001", monkeypatch)
+        migrated(writer, "0001")
         assert "turns" not in tables(writer)
         judged = [(True, '["a", "b"]', '["c"]'), (False, "[]", '["d"]'), (None, '["withdrawn"]', "[]")]
         odd = [(True, "garbage", "7")]
