@@ -213,20 +213,21 @@ class Bench:
         # Beside the guests all others, for the error that says which there are.
         allowed = await caller.allowed({*brief.guests, *self.catalog.aliases}) if brief.guests else []
         numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)
+        tokens = size(request.messages, request.settings).tokens
         planned = plan(
             numbering,
             brief,
             config,
             self.catalog,
             images=request.has_images,
-            tokens=size(request.messages, request.settings).tokens,
+            tokens=tokens,
             cooling=self.cooling.left(),
             allowed=allowed,
         )
         limit = config.limits.concurrent_panels
         if limit and len(self._running) >= limit:
             raise Overloaded(f"{limit} panels are running, as many as limits.concurrent_panels allows", retry_after=1)
-        return Panel(self, config, brief, request, caller.owner, planned, numbering)
+        return Panel(self, config, brief, request, caller.owner, planned, numbering, tokens)
 
     def start(self, panel: Panel) -> asyncio.Task[None]:
         """Let an accepted panel run; it counts as running from now on, until its report or the last of its late seats.
@@ -278,7 +279,7 @@ class Bench:
             aliases = choose({})
         return [models[alias] for alias in aliases]
 
-    async def mergers(self, report: Report, config: Config, request: ChatRequest) -> list[str]:
+    async def mergers(self, report: Report, config: Config, tokens: int) -> list[str]:
         """Who is asked to merge, in order; by the configuration alone when the ledger cannot be read."""
         collection = config.collections[report.seating.collection]
         try:
@@ -287,7 +288,6 @@ class Bench:
         except (TimeoutError, LedgerUnavailable):
             lines = []
         records = {r.sums.alias: r for r in lines if r.sums.shape == report.seating.shape}
-        tokens = size(request.messages, request.settings).tokens
         return candidates(collection, records, self.catalog, report.ok, tokens=tokens)
 
     async def take_turn(

@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -294,10 +294,10 @@ class Environment:
 
     bench_config: Path | None
     litellm_config: Path | None
-    master_key: bool
+    master_key: str = field(repr=False)
     loopback_only: bool
     url: str
-    key: str
+    key: str = field(repr=False)
 
 
 def environment() -> Environment:
@@ -305,7 +305,7 @@ def environment() -> Environment:
     return Environment(
         bench_config=_path("BENCH_CONFIG"),
         litellm_config=_path("CONFIG_FILE_PATH"),
-        master_key=bool(os.environ.get("LITELLM_MASTER_KEY")),
+        master_key=os.environ.get("LITELLM_MASTER_KEY", ""),
         loopback_only=bool(os.environ.get(LOOPBACK_ONLY)),
         url=os.environ.get("BENCH_URL", "http://127.0.0.1:4000"),
         key=os.environ.get("BENCH_KEY") or os.environ.get("LITELLM_MASTER_KEY", ""),
@@ -313,14 +313,19 @@ def environment() -> Environment:
 
 
 def master_key_set(litellm_file: Path) -> bool:
-    """Whether LiteLLM will ask for a key: from its file, `os.environ/NAME` included, or the environment."""
+    """Whether LiteLLM will ask for a key."""
+    return bool(master_key(litellm_file))
+
+
+def master_key(litellm_file: Path) -> str:
+    """LiteLLM's, from its file, `os.environ/NAME` included, or the environment; empty where there is none."""
     stated = ""
     for document in _documents(litellm_file).values():  # a later one overrides the section
         if isinstance(general := document.get("general_settings"), dict):
             stated = str(general.get("master_key") or "")
     if stated.startswith("os.environ/"):
         stated = os.environ.get(stated.removeprefix("os.environ/"), "")
-    return bool(stated) or environment().master_key
+    return stated or environment().master_key
 
 
 CALLBACKS = frozenset({"bench_proxy.gateway", "hooks.bench.gateway"})

@@ -1,12 +1,14 @@
-"""The most that a request may use, before it has: what is set aside for it in a budget (pure)."""
+"""What a request may use at most, which is set aside for it in a budget, and what its calls have used (pure)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bench_proxy.catalog import Catalog, Model
 from bench_proxy.config import Config
+from bench_proxy.formats.base import Usage
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.keys import Use
-from bench_proxy.size import size
+from bench_proxy.size import size, text_tokens
 
 ANSWER_TOKENS = 4096
 """What an answer has at most, where neither the request nor anybody else says it: the default of many servers."""
@@ -15,6 +17,85 @@ MOST_TOKENS = 10**12
 """More than any answer has: what a caller writes there may be more than a ledger can hold."""
 
 LIMITS = ("max_completion_tokens", "max_tokens")
+
+REFUSALS = frozenset(
+    {
+        "authentication",
+        "bad_request",
+        "connection",
+        "content_policy",
+        "context_window",
+        "cooling",
+        "not_found",
+        "overloaded",
+        "permission",
+        "rate_limit",
+        "server_error",
+        "tools",
+    }
+)
+"""The kinds of `UpstreamError` with which a model has not begun, where it has said nothing. The others come after it
+was asked: it has read the prompt, whatever became of the answer.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What one call has used, or several together: tokens, cached ones among the prompt's, and US dollars as far as
+    prices are known.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, more: "Used") -> "Used":
+        return Used(
+            self.prompt_tokens + more.prompt_tokens,
+            self.completion_tokens + more.completion_tokens,
+            self.cached_tokens + more.cached_tokens,
+            self.cost + more.cost,
+        )
+
+    @property
+    def in_budget(self) -> Use:
+        return Use(self.prompt_tokens + self.completion_tokens, self.cost)
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.prompt_tokens, self.completion_tokens, self.cached_tokens)
+
+
+def used(
+    model: Model,
+    prompt: int,
+    said: str,
+    *,
+    thought: int = 0,
+    failed: str = "",
+    prompt_tokens: int | None = None,
+    completion_tokens: int | None = None,
+    cached_tokens: int | None = None,
+    cost: float | None = None,
+) -> Used:
+    """What the model's server reported of a call, and an estimate of what it did not: by `prompt`, the size in tokens
+    of what was asked, by what was `said` and how many characters were `thought`, and by the model's prices. `failed`
+    is the kind of error that it ended in; one that was refused before it began has used nothing.
+    """
+    reported = prompt_tokens or completion_tokens
+    if failed in REFUSALS and not (reported or said or thought):
+        return Used()
+    read = prompt_tokens or prompt
+    answer = completion_tokens or written(said, thought)
+    # A cost of 0 beside no tokens was worked out of what was not reported.
+    known = cost if cost or reported else None
+    return Used(read, answer, cached_tokens or 0, _cost(model, read, answer) if known is None else known)
+
+
+def written(said: str, thought: int) -> int:
+    """Tokens of an answer: of its text, and of so many characters of thoughts."""
+    return round(text_tokens(said)) + thought // 4
 
 
 def most_used(brief: Brief, request: ChatRequest, config: Config, catalog: Catalog) -> Use:
@@ -42,8 +123,12 @@ def _dearest(models: Sequence[Model], prompt: int, request: ChatRequest) -> Use:
 
 def _most(model: Model, prompt: int, request: ChatRequest) -> Use:
     answer = _asked_for(request) or model.max_output or ANSWER_TOKENS
-    cost = prompt * (model.input_cost_per_token or 0) + answer * (model.output_cost_per_token or 0)
-    return Use(prompt + answer, cost)
+    return Use(prompt + answer, _cost(model, prompt, answer))
+
+
+def _cost(model: Model, prompt: int, answer: int) -> float:
+    """US dollars. A model without a known price costs nothing."""
+    return prompt * (model.input_cost_per_token or 0) + answer * (model.output_cost_per_token or 0)
 
 
 def _asked_for(request: ChatRequest) -> int | None:

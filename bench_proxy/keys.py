@@ -82,7 +82,7 @@ class BenchKey:
             "id": self.id,
             "name": self.name,
             "last_four": self.last_four,
-            "collections": list(self.collections or ()),
+            "collections": None if self.collections is None else list(self.collections),
             "requests_a_minute": self.limits.requests_a_minute,
             "tokens_a_day": self.limits.tokens_a_day,
             "cost_a_day": self.limits.cost_a_day,

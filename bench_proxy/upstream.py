@@ -1,12 +1,12 @@
 """The seam to the models: one call to one model, answered by exactly that model or failed."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from bench_proxy.characters import whole
-from bench_proxy.formats.relays import Dialect
+from bench_proxy.formats.relays import Dialect, Hearing, Relayed
 from bench_proxy.formats.request import ChatRequest
 
 MOST_TOKENS = 2**31 - 1
@@ -54,7 +54,7 @@ class Reply:
             self,
             text=whole(self.text),
             thoughts=whole(self.thoughts),
-            cost=_plausible(self.cost, MOST_COST),
+            cost=None if (cost := _plausible(self.cost, MOST_COST)) is None else dollars(cost),
             prompt_tokens=_tokens(self.prompt_tokens),
             completion_tokens=_tokens(self.completion_tokens),
             cached_tokens=_tokens(self.cached_tokens),
@@ -116,11 +116,13 @@ class NativeCall:
     """One call in the caller's own format to a model whose server speaks it.
 
     `body` is the caller's, without `model`, `stream` and what is bench-proxy's own; `headers` are those by which a
-    vendor lets a caller choose among its own features, as `anthropic-beta`, lower case.
+    vendor lets a caller choose among its own features, as `anthropic-beta`, lower case. `hearing` understands the
+    answer, as far as it has come.
     """
 
     alias: str
     dialect: Dialect
+    hearing: Hearing
     body: Mapping[str, Any]
     timeout: float
     tags: tuple[str, ...] = ()
@@ -137,17 +139,17 @@ class NativeUpstream(Protocol):
         """
         ...
 
-    def cost(self, alias: str, reply: Reply) -> float | None:
-        """US dollars for an answer that used the tokens of `reply`; None where they or the price are not known."""
+    async def complete_native(self, call: NativeCall) -> tuple[bytes, Reply]:
+        """The body of the answer, and what is known of it. Raises UpstreamError for every failure, one inside a 200
+        included.
+        """
         ...
 
-    async def complete_native(self, call: NativeCall) -> bytes:
-        """The body of the reply. Raises UpstreamError for every failure, one inside a 200 included."""
-        ...
+    def stream_native(self, call: NativeCall) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Relayed] | Reply]]:
+        """What of each event the hearing lets pass; ends with a `Reply` that holds what is known at the end.
 
-    def stream_native(self, call: NativeCall) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The data of each event, as JSON, to the end of the stream. Entering and iterating raise UpstreamError; an
-        error that comes as an event is one. Leaving the context closes the model's call.
+        Entering and iterating raise UpstreamError; an error that comes as an event is one. Leaving the context closes
+        the model's call.
         """
         ...
 
@@ -155,6 +157,11 @@ class NativeUpstream(Protocol):
 def _tokens(value: int | None) -> int | None:
     known = _plausible(value, MOST_TOKENS)
     return None if known is None else int(known)
+
+
+def dollars(cost: float) -> float:
+    """A price times a number, or a sum of such, without the noise of floats: to 12 digits."""
+    return float(f"{cost:.12g}")
 
 
 def _plausible(value: N | None, most: N) -> N | None:

@@ -12,7 +12,7 @@ import sys
 from functools import cache
 
 from bench_proxy.bench import Bench
-from bench_proxy.config import Config, Source, environment, load
+from bench_proxy.config import Config, Source, environment, load, master_key
 from bench_proxy.errors import ConfigError, LedgerUnavailable
 from bench_proxy.host import models, mount
 from bench_proxy.host.auth import authenticate, caller_of, check_body
@@ -35,6 +35,7 @@ from bench_proxy.http.cors import Cors
 from bench_proxy.http.gate import Gate
 from bench_proxy.http.listing import Listing
 from bench_proxy.http.ollama import OllamaRoutes
+from bench_proxy.http.sent_keys import is_taken
 from bench_proxy.keys import KeyStore
 from bench_proxy.ledger.store import SqlLedger
 
@@ -42,6 +43,11 @@ log = logging.getLogger("bench_proxy")
 
 WATCH_SECONDS = 2.0
 """How often the configuration's files are looked at."""
+
+TAKEN = (
+    "general_settings.master_key: what begins with bpk_ is a bench key, which LiteLLM never sees, so that nobody could"
+    " use this one; choose another that begins with sk-"
+)
 
 FREEZE_AFTER = 2.0
 """Seconds after the first request, when LiteLLM has imported what it imports late."""
@@ -68,6 +74,8 @@ class Extension:
         if file is None:
             raise ConfigError("bench-proxy", ["start LiteLLM with --config: the bench: block stands in its file"])
         self._config, self._source = load(file, override=environment().bench_config)
+        if is_taken(master_key(file)):
+            raise ConfigError(str(file), [TAKEN])
         self._known = Known(mount.router, self.config)
         self._bench: Bench | None = None
         self._keys: KeyStore | None = None
@@ -97,7 +105,7 @@ class Extension:
         # Before LiteLLM makes its router, which has to know the provider of each deployment.
         PROVIDING.enter(self._installation)
         host = requiring_key(authenticate, lambda: self._config.access.require_key)
-        admission = Admission(host, self._key_store, charge, check_body)
+        admission = Admission(host, self._key_store, charge, lambda: self._config.collections, check_body)
         answering = Answering(self.bench, admission, Hooks())
         own = routes.build(self.bench, admission, self._lane, self._key_store)
         listing = Listing(self.bench, admission)

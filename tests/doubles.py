@@ -16,8 +16,10 @@ from bench_proxy.bench import Bench, Caller, Decision, Judged, Page, Picked
 from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config, parse
 from bench_proxy.errors import UpstreamError
-from bench_proxy.formats.relays import Dialect
+from bench_proxy.formats.relays import Dialect, Relayed
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.formats.splicing import read
+from bench_proxy.keys import Use
 from bench_proxy.marks import Pick
 from bench_proxy.panel.panel import Panel
 from bench_proxy.panel.seats import Answer, Piece, Report, Seating
@@ -121,17 +123,20 @@ class Natives:
     def maker(self, alias: str, dialect: Dialect) -> str:
         return self.makers.get(alias, "")
 
-    def cost(self, alias: str, reply: Reply) -> float | None:
-        return None if reply.completion_tokens is None else reply.completion_tokens / 1000
-
-    async def complete_native(self, call: NativeCall) -> bytes:
-        async with self.stream_native(call) as bodies:
+    async def complete_native(self, call: NativeCall) -> tuple[bytes, Reply]:
+        async with self._playing(call) as bodies:
             async for body in bodies:
-                return body
+                call.hearing.whole(body.body)
+                return body.data, _heard(call)
         raise fails(502, "bad_response", "no body came")
 
     @asynccontextmanager
-    async def stream_native(self, call: NativeCall) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream_native(self, call: NativeCall) -> AsyncIterator[AsyncIterator[Sequence[Relayed] | Reply]]:
+        async with self._playing(call) as events:
+            yield _events(call, events)
+
+    @asynccontextmanager
+    async def _playing(self, call: NativeCall) -> AsyncIterator[AsyncIterator[Relayed]]:
         self.calls.append(call)
         self.open += 1
         events = self._play(call.alias)
@@ -149,7 +154,7 @@ class Natives:
         for step in self.scripts[alias]:
             match step:
                 case bytes():
-                    yield step
+                    yield Relayed(step, read(step))
                 case Exception():
                     raise step
                 case asyncio.Event():
@@ -158,14 +163,31 @@ class Natives:
                     await asyncio.sleep(step)
 
 
+async def _events(call: NativeCall, events: AsyncIterator[Relayed]) -> AsyncIterator[Sequence[Relayed] | Reply]:
+    async for event in events:
+        yield call.hearing.heard(event)
+    if call.hearing.ended:
+        yield _heard(call)
+
+
+def _heard(call: NativeCall) -> Reply:
+    said = call.hearing.said
+    prompt, completion = said.usage.get("input_tokens"), said.usage.get("output_tokens")
+    return Reply(said.text, said.finish_reason, prompt, completion, None if completion is None else completion / 1000)
+
+
 class Remembered:
-    """A ledger in memory: the answers by call, who was seated when; `lines` is what its record says."""
+    """A ledger in memory: the answers by call, and what they used; who was seated when. `lines` is what its record
+    says, `off_record` what was used by seats of no panel.
+    """
 
     def __init__(self, lines: Sequence[Record] = ()) -> None:
         self.lines = list(lines)
         self.answers: dict[str, Answer] = {}
         self.late: dict[str, bool] = {}
         self.places: dict[str, int] = {}
+        self.uses: dict[str, Use] = {}
+        self.off_record: list[Use] = []
         self.reports: list[Report] = []
         self.turns: list[TurnReport] = []
         self.shadows: list[Shadow] = []
@@ -182,11 +204,15 @@ class Remembered:
     async def opened(self, seating: Seating, owner: str, asked: str, at_ms: int) -> None: ...
 
     async def answered(
-        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+        self, seating: Seating, owner: str, answer: Answer, place: int, use: Use, *, late: bool, urgent: bool = True
     ) -> None:
+        self.uses[answer.seat.call] = use
         self.answers[answer.seat.call] = answer
         self.late[answer.seat.call] = late
         self.places[answer.seat.call] = place
+
+    async def used(self, owner: str, use: Use) -> None:
+        self.off_record.append(use)
 
     async def closed(self, report: Report) -> None:
         self.reports.append(report)

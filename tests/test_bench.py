@@ -13,6 +13,7 @@ from bench_proxy.catalog import Catalog, HostFacts
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound, Overloaded, PanelFailed
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.keys import Use
 from bench_proxy.marks import Pick
 from bench_proxy.panel.fan_out import Pace
 from bench_proxy.panel.panel import Panel, check_answered, pace
@@ -58,7 +59,7 @@ class Kept(Remembered):
         self.asked.append(asked)
 
     async def answered(
-        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+        self, seating: Seating, owner: str, answer: Answer, place: int, use: Use, *, late: bool, urgent: bool = True
     ) -> None:
         self._write("answered", answer.seat.alias, answer.status, *(["late"] if late else []))
 

@@ -1,8 +1,10 @@
 """Bench keys through a real proxy, in every format and with the vendors' own libraries."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import anthropic
@@ -13,8 +15,10 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
+from bench_proxy.estimate import written
 from bench_proxy.keys import new_key
-from tests.asking import CHAT, Json, ask, eventually, question, refusal, statuses
+from bench_proxy.size import size
+from tests.asking import CHAT, Json, ask, connect, eventually, question, refusal, request_bytes, statuses
 from tests.cli.test_commands import failed, run, succeeded
 from tests.proxy import MASTER_KEY, Proxy
 from tests.upstream import Upstream
@@ -237,6 +241,7 @@ def test_the_metrics_are_not_for_bench_keys(anyone: httpx.Client, make: Make) ->
         ({"name": "x" * 101}, "name", "at most 100"),
         ({"name": "x", "collection": ["pair"]}, "collection", "unknown key"),
         ({"name": "x", "collections": "pair"}, "collections", "list"),
+        ({"name": "x", "collections": []}, "collections", "at least 1"),
         ({"name": "x", "collections": ["pear"]}, "collections", 'there is no collection "pear"; did you mean "pair"?'),
         ({"name": "x", "requests_a_minute": 0}, "requests_a_minute", "greater than or equal to 1"),
         ({"name": "x", "requests_a_minute": 1.5}, "requests_a_minute", "integer"),
@@ -323,6 +328,53 @@ def test_one_request_after_the_other_is_let_in_as_long_as_the_budget_lasts(anyon
     assert [answer.status_code for answer in answers] == [200, 200, 200]
 
 
+# What its requests use, where no server says it
+
+
+USED = {"ok": 15, "silent": size([{"role": "user", "content": "Who are you?"}], {}).tokens}
+"""Tokens: as a model's server reports them, and the prompt of one that says nothing of it."""
+
+
+def used_today(http: httpx.Client, id: str) -> int:
+    return next(int(key["today"]["tokens"]) for key in http.get("/bench/keys").json()["keys"] if key["id"] == id)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("model", "seats"), [("bench/cancelled", 2), ("bench/route-gate-route", 1)])
+def test_a_caller_who_hangs_up_pays_for_what_was_asked(
+    proxy: Proxy, http: httpx.Client, models: Upstream, make: Make, model: str, seats: int, stream: bool
+) -> None:
+    made: Any = make(whole=True)
+    body = json.dumps(question(model, stream=stream)).encode()
+    with closing(connect(proxy.url)) as leaving:
+        leaving.sendall(request_bytes(body, key=made["key"]))
+        models.wait_for(lambda calls: len(calls) == seats)
+    assert eventually(lambda: used_today(http, made["id"])) == seats * USED["silent"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_reports_no_usage_is_paid_for_by_an_estimate(
+    anyone: httpx.Client, http: httpx.Client, make: Make, stream: bool
+) -> None:
+    made: Any = make(whole=True)
+    assert ask(anyone, "bench/metered", headers=bearer(made["key"]), stream=stream).status_code == 200
+    estimated = USED["silent"] + written("I am usageless-a.", 0)
+    assert used_today(http, made["id"]) == 920 + USED["ok"] + estimated
+
+
+def test_late_seats_count_when_they_end_and_hold_their_budget_until_then(
+    anyone: httpx.Client, http: httpx.Client, models: Upstream, make: Make
+) -> None:
+    made: Any = make(whole=True, tokens_a_day=100)
+    late = ask(anyone, "bench/slow", headers=bearer(made["key"])).json()["bench"]
+    assert statuses(late) == {"ok-a": "ok", "gate-d": "late"}
+    assert "under way" in refusal(ask(anyone, "bench/solo", headers=bearer(made["key"])), 429)["message"]
+    assert used_today(http, made["id"]) == USED["ok"]
+    models.release("gate-d")
+    assert eventually(lambda: ask(anyone, "bench/solo", headers=bearer(made["key"])).status_code == 200)
+    assert used_today(http, made["id"]) == 3 * USED["ok"]
+
+
 # What it sees
 
 
@@ -364,6 +416,13 @@ def test_a_key_sees_what_it_asked_itself_alone(anyone: httpx.Client, http: httpx
 def test_two_keys_never_share_a_conversation(anyone: httpx.Client, make: Make) -> None:
     mine, other = (ask(anyone, "bench/routed", headers=bearer(make())).json()["bench"] for _ in range(2))
     assert mine["conversation"] != other["conversation"]
+
+
+@pytest.mark.parametrize("given", [{}, {"collections": None}])
+def test_a_key_for_all_collections_is_told_as_one(anyone: httpx.Client, make: Make, given: Json) -> None:
+    told: Any = make(whole=True, **given)
+    assert told["collections"] is None
+    assert ask(anyone, "bench/solo", headers=bearer(told["key"])).status_code == 200
 
 
 def test_the_list_has_all_of_a_key_but_the_key(http: httpx.Client, anyone: httpx.Client, make: Make) -> None:

@@ -122,6 +122,13 @@ def test_collections_that_are_not_named_are_all() -> None:
     assert not key(collections=("core",)).may_call("other")
 
 
+@pytest.mark.parametrize(("collections", "shown"), [(None, None), ((), []), (("core",), ["core"])])
+def test_all_collections_and_none_are_shown_as_what_they_are(
+    collections: tuple[str, ...] | None, shown: list[str] | None
+) -> None:
+    assert key(collections=collections).as_json(Use())["collections"] == shown
+
+
 # Requests a minute
 
 

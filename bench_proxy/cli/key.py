@@ -45,7 +45,7 @@ def create(
             raise click.ClickException(f"{option}: {number} is no number to count with")
     given = {
         "name": name,
-        "collections": list(collections),
+        "collections": list(collections) or None,
         "requests_a_minute": requests_a_minute,
         "tokens_a_day": tokens_a_day,
         "cost_a_day": cost_a_day,
@@ -108,7 +108,7 @@ def _line(key: Mapping[str, Any]) -> str:
         "dollars a day": key["cost_a_day"],
     }
     words = [
-        ", ".join(key["collections"]) or "all collections",
+        "all collections" if key["collections"] is None else ", ".join(key["collections"]) or "no collection",
         *(f"{limit:g} {name}" for name, limit in limits.items() if limit is not None),
     ]
     if key["expires"] is not None:

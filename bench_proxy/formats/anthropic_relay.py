@@ -10,10 +10,10 @@ from typing import Any
 from bench_proxy.formats import sse
 from bench_proxy.formats.anthropic_turns import SIGNATURE, MessagesTurn
 from bench_proxy.formats.base import one_line
-from bench_proxy.formats.relays import Dialect, Relayed, Said
+from bench_proxy.formats.relays import Dialect, Hearing, Relayed
 from bench_proxy.formats.request import Json
 from bench_proxy.formats.splicing import added, read, replaced, written
-from bench_proxy.formats.unchecked import count, inner, kind, length, objects
+from bench_proxy.formats.unchecked import inner, kind, objects
 
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -26,7 +26,6 @@ FINISH_REASONS = {
 }
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
-ENDS = frozenset({"message_delta", "message_stop"})
 
 
 class MessagesRelaying:
@@ -44,15 +43,6 @@ class MessagesRelaying:
 
     def hearing(self) -> "MessagesHearing":
         return MessagesHearing()
-
-    def understood(self, data: bytes) -> Said:
-        body = read(data)
-        said = Said()
-        for block in objects(body.get("content")):
-            _block(said, block)
-        _stopped(said, body.get("stop_reason"))
-        _used(said, inner(body, "usage"))
-        return said
 
     def whole(self, data: bytes, model: str, bench: Json) -> bytes:
         return added(replaced(data, read(data), "model", model), "bench", bench)
@@ -79,41 +69,42 @@ def _is_unreadable(block: object) -> bool:
     )
 
 
-class MessagesHearing:
-    def __init__(self) -> None:
-        self.said = Said()
-        self.last: list[Relayed] = []
-        self.over = False
-
-    def heard(self, data: bytes) -> list[Relayed]:
-        body = read(data)
-        self._understand(body)
-        event = Relayed(data, body)
-        if self.last or self._ends(body):
-            self.last.append(event)
-            return []
-        return [event]
-
-    def ran_out(self) -> bool:
-        return self.over
-
-    def _ends(self, body: Json) -> bool:
-        stopped = kind(body) == "message_delta" and self.said.finish_reason is not None
-        return stopped or kind(body) == "message_stop"
-
-    def _understand(self, body: Json) -> None:
+class MessagesHearing(Hearing):
+    def event(self, body: Json) -> None:
         match kind(body):
             case "message_start":
-                _used(self.said, inner(inner(body, "message"), "usage"))
+                self._used(inner(body, "message"))
             case "content_block_start":
-                _block(self.said, inner(body, "content_block"))
+                self._block(inner(body, "content_block"))
             case "content_block_delta":
                 self._delta(inner(body, "delta"))
             case "message_delta":
-                _stopped(self.said, inner(body, "delta").get("stop_reason"))
-                _used(self.said, inner(body, "usage"))
+                self._stopped(inner(body, "delta"))
+                self._used(body)
             case "message_stop":
-                self.over = True
+                self.ended = self.over = True
+
+    def whole(self, body: Json) -> None:
+        self.ended = isinstance(body.get("content"), list)
+        for block in objects(body.get("content")):
+            self._block(block)
+        self._stopped(body)
+        self._used(body)
+
+    def _block(self, block: Json) -> None:
+        """A block as it begins, or whole."""
+        match kind(block):
+            case "text":
+                self.said.says(block.get("text"))
+            case "thinking":
+                self.said.thinks(block.get("thinking"))
+            case "tool_use":
+                self.said.calls_for(block.get("id"), block.get("name"), block.get("input"))
+            case "redacted_thinking" | "":
+                pass
+            case _:
+                # A tool that Anthropic runs is as much of an answer as one that the caller runs.
+                self.said.answers = True
 
     def _delta(self, delta: Json) -> None:
         match kind(delta):
@@ -122,7 +113,16 @@ class MessagesHearing:
             case "thinking_delta":
                 self.said.thinks(delta.get("thinking"))
             case "input_json_delta":
-                self.said.size += length(delta.get("partial_json"))
+                self.said.argues(delta.get("partial_json"))
+
+    def _stopped(self, at: Json) -> None:
+        if isinstance(reason := at.get("stop_reason"), str):
+            self.said.finish_reason = FINISH_REASONS.get(reason, "stop")
+
+    def _used(self, by: Json) -> None:
+        """At the end it may say anew what the beginning said."""
+        told = {name: value for name, value in inner(by, "usage").items() if value is not None}
+        self.said.usage = {**self.said.usage, **told}
 
 
 class MessagesRelay:
@@ -154,36 +154,3 @@ class MessagesRelay:
         if unsaid := {name: value for name, value in self._unsaid.items() if name not in usage}:
             encoded = written({**event.body, "usage": {**unsaid, **usage}})
         return sse.relayed(added(encoded, "bench", data), kind(event.body))
-
-
-def _block(said: Said, block: Json) -> None:
-    """A block as it begins, or whole."""
-    match kind(block):
-        case "text":
-            said.says(block.get("text"))
-        case "thinking":
-            said.thinks(block.get("thinking"))
-        case "redacted_thinking" | "":
-            pass
-        case other:
-            # A tool that Anthropic runs is as much of an answer as one that the caller runs.
-            said.does(called=other == "tool_use")
-
-
-def _stopped(said: Said, reason: object) -> None:
-    if isinstance(reason, str):
-        said.finish_reason = FINISH_REASONS.get(reason, "stop")
-
-
-def _used(said: Said, usage: Json) -> None:
-    """Anthropic counts what went past the cache; at the end it may say anew what the beginning said."""
-    if (made := count(usage, "cache_creation_input_tokens")) is not None:
-        said.cache_write_tokens = made
-    if (cached := count(usage, "cache_read_input_tokens")) is not None:
-        said.cached_tokens = cached
-    if (past := count(usage, "input_tokens")) is not None:
-        said.prompt_tokens = past + (said.cached_tokens or 0) + (said.cache_write_tokens or 0)
-    if (output := count(usage, "output_tokens")) is not None:
-        said.completion_tokens = output
-    if (thinking := count(inner(usage, "output_tokens_details"), "thinking_tokens")) is not None:
-        said.reasoning_tokens = thinking

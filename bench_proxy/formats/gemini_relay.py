@@ -8,10 +8,10 @@ from typing import Any
 
 from bench_proxy.formats.base import one_line
 from bench_proxy.formats.gemini_turns import GeminiTurn
-from bench_proxy.formats.relays import Dialect, Relayed, Said
+from bench_proxy.formats.relays import Dialect, Hearing, Relayed
 from bench_proxy.formats.request import Json
 from bench_proxy.formats.splicing import added, read, replaced
-from bench_proxy.formats.unchecked import count, inner, objects
+from bench_proxy.formats.unchecked import inner, objects
 
 FINISH_REASONS = {
     "MAX_TOKENS": "length",
@@ -50,12 +50,6 @@ class GeminiRelaying:
     def hearing(self) -> "GeminiHearing":
         return GeminiHearing()
 
-    def understood(self, data: bytes) -> Said:
-        body = read(data)
-        said = Said()
-        _understand(said, body)
-        return said
-
     def whole(self, data: bytes, model: str, bench: Json) -> bytes:
         return added(_by(data, read(data), model), "bench", bench)
 
@@ -80,26 +74,38 @@ def _unsigned(part: Any) -> Any:
     return {name: value for name, value in part.items() if name not in SIGNATURES}
 
 
-class GeminiHearing:
+class GeminiHearing(Hearing):
     """Nothing but its end says that a stream is over: behind the finish reason there may still be what was used."""
 
-    def __init__(self) -> None:
-        self.said = Said()
-        self.last: list[Relayed] = []
-        self.over = False
+    def event(self, body: Json) -> None:
+        for candidate in objects(body.get("candidates")):
+            for part in objects(inner(candidate, "content").get("parts")):
+                self._part(part)
+            if isinstance(reason := candidate.get("finishReason"), str):
+                self._finished(FINISH_REASONS.get(reason, "tool_calls" if self.said.calls else "stop"))
+        if not body.get("candidates") and inner(body, "promptFeedback").get("blockReason"):
+            self._finished("content_filter")
+        # Each chunk says what was used until then.
+        self.said.usage = {**self.said.usage, **inner(body, "usageMetadata")}
 
-    def heard(self, data: bytes) -> list[Relayed]:
-        body = read(data)
-        _understand(self.said, body)
-        event = Relayed(data, body)
-        if self.last or self.said.finish_reason is not None:
-            self.last.append(event)
-            return []
-        return [event]
+    def whole(self, body: Json) -> None:
+        self.event(body)
+        self.ended = isinstance(body.get("candidates"), list) or "promptFeedback" in body
 
-    def ran_out(self) -> bool:
-        self.over = bool(self.last)
-        return self.over
+    def _finished(self, reason: str) -> None:
+        self.said.finish_reason = reason
+        self.ended = True
+
+    def _part(self, part: Json) -> None:
+        if part.get("thought") is True:
+            self.said.thinks(part.get("text"))
+            return
+        self.said.says(part.get("text"))
+        if "functionCall" in part:
+            call = inner(part, "functionCall")
+            self.said.calls_for(call.get("id"), call.get("name"), call.get("args"))
+        elif not BESIDE.issuperset(part):
+            self.said.answers = True
 
 
 class GeminiRelay:
@@ -119,34 +125,3 @@ class GeminiRelay:
 
 def _by(data: bytes, body: Json, model: str) -> bytes:
     return replaced(data, body, "modelVersion", model) if "modelVersion" in body else one_line(data)
-
-
-def _understand(said: Said, body: Json) -> None:
-    for candidate in objects(body.get("candidates")):
-        for part in objects(inner(candidate, "content").get("parts")):
-            _part(said, part)
-        if isinstance(reason := candidate.get("finishReason"), str):
-            calls = "tool_calls" if said.calls else "stop"
-            said.finish_reason = FINISH_REASONS.get(reason, calls)
-    _used(said, inner(body, "usageMetadata"))
-
-
-def _part(said: Said, part: Json) -> None:
-    if part.get("thought") is True:
-        said.thinks(part.get("text"))
-        return
-    said.says(part.get("text"))
-    if not BESIDE.issuperset(part):
-        said.does(called="functionCall" in part)
-
-
-def _used(said: Said, usage: Json) -> None:
-    """Each chunk says what was used until then. Thoughts are counted beside the answer."""
-    prompt, answer = count(usage, "promptTokenCount"), count(usage, "candidatesTokenCount")
-    thoughts, cached = count(usage, "thoughtsTokenCount"), count(usage, "cachedContentTokenCount")
-    if prompt is not None:
-        said.prompt_tokens = prompt + (count(usage, "toolUsePromptTokenCount") or 0)
-    if answer is not None or thoughts is not None:
-        said.completion_tokens = (answer or 0) + (thoughts or 0)
-    said.reasoning_tokens = said.reasoning_tokens if thoughts is None else thoughts
-    said.cached_tokens = said.cached_tokens if cached is None else cached

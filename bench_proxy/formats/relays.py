@@ -1,15 +1,17 @@
 """What a member says in the caller's own format, passed on as it came: whatever its maker signed or invented survives.
 
 A format that some models' servers speak has a module beside it that implements this: how their answers are understood
-as far as a turn has to know them, and how they reach the caller.
+as far as a turn and LiteLLM's books have to know them, and how they reach the caller.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from bench_proxy.characters import whole
 from bench_proxy.formats.request import Json
+from bench_proxy.formats.unchecked import length
 
 Dialect = Literal["messages", "responses", "gemini"]
 """A format that some models' servers speak by themselves: Anthropic's Messages, OpenAI's Responses, Google's Gemini."""
@@ -26,26 +28,31 @@ class Relayed:
     body: Json
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call of a tool that the caller runs, as far as it has come: `arguments` in pieces, each as it was sent."""
+
+    id: object
+    name: object
+    arguments: list[object]
+
+
 @dataclass(slots=True)
 class Said:
-    """What is known of an answer. `size` and `thought` count characters, `calls` those of tools that the caller runs;
-    tokens are None where they are not known, and those of the prompt include cached ones. The finish reason is in the
-    words of chat.
+    """What is known of an answer. `size` and `thought` count characters. The finish reason is in the words of chat;
+    `usage` is the server's own.
     """
 
     texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Called] = field(default_factory=list)
     size: int = 0
     thought: int = 0
-    calls: int = 0
     answers: bool = False
     """Whether there is an answer: text that says something, a call, anything but thoughts."""
 
     finish_reason: str | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    usage: Json = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -58,34 +65,53 @@ class Said:
             self.answers = self.answers or not text.isspace()
 
     def thinks(self, text: object) -> None:
-        if isinstance(text, str):
+        if isinstance(text, str) and text:
+            self.thoughts.append(text)
             self.thought += len(text)
 
-    def does(self, *, called: bool) -> None:
-        """Something that is no text: `called` where it is a call that the caller has to answer."""
+    def calls_for(self, id: object, name: object, arguments: object) -> None:
+        self.calls.append(Called(id, name, [arguments] if arguments else []))
         self.answers = True
-        self.calls += called
+
+    def argues(self, piece: object) -> None:
+        """More arguments of the last call."""
+        if self.calls:
+            self.calls[-1].arguments.append(piece)
+        self.size += length(piece)
 
 
-class Hearing(Protocol):
-    """One streamed answer, as a turn has to know it. What ends it is kept back until the turn is on the record."""
+class Hearing(ABC):
+    """One answer, as it is understood. What ends a streamed one is kept back until the turn is on the record.
 
-    said: Said
-    last: list[Relayed]
-    """The events from the one that ends the answer on."""
+    An event or an answer that is an error never comes this far.
+    """
 
-    over: bool
-    """Whether the stream's last event has come, behind which nothing is to be read."""
+    def __init__(self) -> None:
+        self.said = Said()
+        self.last: list[Relayed] = []
+        """The events from the one that ends the answer on."""
 
-    def heard(self, data: bytes) -> list[Relayed]:
-        """What can be passed on now. Raises UpstreamError for what is no event at all; one that is an error has never
-        come this far.
-        """
-        ...
+        self.ended = False
+        """Whether the answer's end has come."""
 
-    def ran_out(self) -> bool:
-        """The stream has ended: whether the answer has."""
-        ...
+        self.over = False
+        """Whether the stream's last event has come, behind which nothing is to be read."""
+
+    def heard(self, event: Relayed) -> Sequence[Relayed]:
+        """What can be passed on now."""
+        self.event(event.body)
+        if self.said.finish_reason is None and not self.over:
+            return (event,)
+        self.last.append(event)
+        return ()
+
+    @abstractmethod
+    def event(self, body: Json) -> None:
+        """Understand one event of a stream."""
+
+    @abstractmethod
+    def whole(self, body: Json) -> None:
+        """Understand all of it at once; what is no answer does not end it."""
 
 
 class Relay(Protocol):
@@ -112,10 +138,6 @@ class Relaying(Protocol):
         ...
 
     def hearing(self) -> Hearing: ...
-
-    def understood(self, data: bytes) -> Said:
-        """A whole answer. Raises UpstreamError for what is none at all; an error has never come this far."""
-        ...
 
     def whole(self, data: bytes, model: str, bench: Json) -> bytes:
         """The whole answer as the caller gets it: by the model that it asked for, with `bench`."""

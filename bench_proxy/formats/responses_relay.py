@@ -8,12 +8,12 @@ from typing import Any
 
 from bench_proxy.formats import sse
 from bench_proxy.formats.base import one_line
-from bench_proxy.formats.relays import Dialect, Relayed, Said
+from bench_proxy.formats.relays import Dialect, Hearing, Relayed, Said
 from bench_proxy.formats.request import Json
 from bench_proxy.formats.responses_items import ReasoningItem
 from bench_proxy.formats.responses_turns import ResponsesTurn
 from bench_proxy.formats.splicing import added, read, replaced, written
-from bench_proxy.formats.unchecked import count, inner, kind, length, objects
+from bench_proxy.formats.unchecked import inner, kind, length, objects
 
 OPENINGS = frozenset({"response.created", "response.queued", "response.in_progress"})
 ENDS = frozenset({"response.completed", "response.incomplete"})
@@ -52,12 +52,6 @@ class ResponsesRelaying:
     def hearing(self) -> "ResponsesHearing":
         return ResponsesHearing()
 
-    def understood(self, data: bytes) -> Said:
-        body = read(data)
-        said = Said()
-        _whole(said, body)
-        return said
-
     def whole(self, data: bytes, model: str, bench: Json) -> bytes:
         return added(replaced(data, read(data), "model", model), "bench", bench)
 
@@ -83,35 +77,55 @@ def _unnamed(item: Any) -> Any:
     return {name: value for name, value in item.items() if name != "id"} if named else item
 
 
-class ResponsesHearing:
-    def __init__(self) -> None:
-        self.said = Said()
-        self.last: list[Relayed] = []
-        self.over = False
-
-    def heard(self, data: bytes) -> list[Relayed]:
-        body = read(data)
-        event = Relayed(data, body)
-        if kind(body) in ENDS:
-            self.over = True
-            self.last.append(event)
-            _ended(self.said, inner(body, "response"))
-            return []
-        self._understand(body)
-        return [event]
-
-    def ran_out(self) -> bool:
-        return self.over
-
-    def _understand(self, body: Json) -> None:
+class ResponsesHearing(Hearing):
+    def event(self, body: Json) -> None:
         if (told := kind(body)) in TEXTS:
             self.said.says(body.get("delta"))
         elif told in THOUGHTS:
             self.said.thinks(body.get("delta"))
-        elif told in ARGUMENTS:
+        elif told in ARGUMENTS:  # which the end says once more
             self.said.size += length(body.get("delta"))
         elif told == "response.output_item.added":
-            _item(self.said, inner(body, "item"))
+            self._item(inner(body, "item"))
+        elif told in ENDS:
+            self.over = True
+            self._completed(inner(body, "response"))
+
+    def whole(self, body: Json) -> None:
+        self.ended = isinstance(body.get("output"), list)
+        for item in objects(body.get("output")):
+            self._item(item)
+            if kind(item) == "message":
+                for part in objects(item.get("content")):
+                    self.said.says(part.get("text") or part.get("refusal"))
+            if kind(item) == "reasoning":
+                for part in objects(item.get("summary")):
+                    self.said.thinks(part.get("text"))
+        self.said.usage = inner(body, "usage")
+        self._finished(body)
+
+    def _completed(self, response: Json) -> None:
+        """Some servers say at the end only what they have not said in pieces."""
+        pieces, self.said = self.said, Said()
+        self.whole(response)
+        for name in ("texts", "thoughts", "calls", "size", "thought", "answers"):
+            setattr(self.said, name, getattr(self.said, name) or getattr(pieces, name))
+        self._finished(response)
+        self.ended = True
+
+    def _item(self, item: Json) -> None:
+        if (told := kind(item)) in CALLS:
+            self.said.calls_for(item.get("call_id"), item.get("name"), item.get("arguments") or item.get("input"))
+        elif told and told not in SPOKEN:
+            # A tool that OpenAI runs is as much of an answer as one that the caller runs.
+            self.said.answers = True
+
+    def _finished(self, response: Json) -> None:
+        details = response.get("incomplete_details")
+        if isinstance(details, dict):
+            self.said.finish_reason = FINISH_REASONS.get(str(details.get("reason")), "length")
+        else:
+            self.said.finish_reason = "tool_calls" if self.said.calls else "stop"
 
 
 class ResponsesRelay:
@@ -150,48 +164,3 @@ def _numbered(event: Relayed, number: int) -> bytes:
     if event.body.get("sequence_number", number) == number:
         return one_line(event.data)
     return replaced(event.data, event.body, "sequence_number", number)
-
-
-def _ended(said: Said, response: Json) -> None:
-    """Some servers say at the end only what they have not said in pieces."""
-    whole = Said()
-    _whole(whole, response)
-    if not said.answers:
-        said.texts, said.calls, said.answers = whole.texts, whole.calls, whole.answers
-    for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"):
-        setattr(said, name, getattr(whole, name))
-    said.finish_reason = _reason(response, said)
-
-
-def _whole(said: Said, response: Json) -> None:
-    for item in objects(response.get("output")):
-        _item(said, item)
-        if kind(item) == "message":
-            for part in objects(item.get("content")):
-                said.says(part.get("text") or part.get("refusal"))
-        if kind(item) == "reasoning":
-            for part in objects(item.get("summary")):
-                said.thinks(part.get("text"))
-    _used(said, inner(response, "usage"))
-    said.finish_reason = _reason(response, said)
-
-
-def _item(said: Said, item: Json) -> None:
-    if (told := kind(item)) and told not in SPOKEN:
-        # A tool that OpenAI runs is as much of an answer as one that the caller runs.
-        said.does(called=told in CALLS)
-
-
-def _reason(response: Json, said: Said) -> str:
-    details = response.get("incomplete_details")
-    if isinstance(details, dict):
-        return FINISH_REASONS.get(str(details.get("reason")), "length")
-    return "tool_calls" if said.calls else "stop"
-
-
-def _used(said: Said, usage: Json) -> None:
-    said.prompt_tokens = count(usage, "input_tokens")
-    said.completion_tokens = count(usage, "output_tokens")
-    said.cached_tokens = count(inner(usage, "input_tokens_details"), "cached_tokens")
-    said.cache_write_tokens = count(inner(usage, "input_tokens_details"), "cache_write_tokens")
-    said.reasoning_tokens = count(inner(usage, "output_tokens_details"), "reasoning_tokens")

@@ -1,7 +1,6 @@
 """JSON whose form nobody has checked: what should be there and is of another kind is taken for not there."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from bench_proxy.formats.request import Json
 
@@ -21,11 +20,6 @@ def inner(value: object, name: str) -> Json:
 def objects(values: object) -> Iterator[Json]:
     """Those of a list."""
     return (one for one in values if isinstance(one, dict)) if isinstance(values, list) else iter(())
-
-
-def count(value: Json, name: str) -> int | None:
-    found: Any = value.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def length(value: object) -> int:

@@ -165,12 +165,16 @@ class LeanLane:
         self._reporting.ended(_finished(call, target, request, response=answer, cost=cost))
         yield replace(reply_of(answer, cost), text="", thoughts="", calls=(), reasoned=ending.reasoned)
 
-    def succeeded(self, call: Asked, target: Target, request: Request, answer: Callable[[], ModelResponse]) -> None:
-        """Report a call whose answer another one has read; `answer` is asked for it only where somebody listens."""
+    def succeeded(
+        self, call: Asked, target: Target, request: Request, usage: Any, answer: Callable[[], ModelResponse]
+    ) -> float | None:
+        """Report a call whose answer another one has read, and say what it cost; `answer` is asked for it only where
+        somebody listens.
+        """
+        cost = self._cost(call, target, usage)
         if self._reporting.listens():
-            told = answer()
-            cost = self._cost(call, target, getattr(told, "usage", None))
-            self._reporting.ended(_finished(call, target, request, response=told, cost=cost))
+            self._reporting.ended(_finished(call, target, request, response=answer(), cost=cost))
+        return cost
 
     def _cost(self, call: Asked, target: Target, usage: Any) -> float | None:
         if not usage or not self._priced(call.alias):

@@ -19,7 +19,8 @@ CHATTING = frozenset({"chat", "completion", "responses"})
 
 
 def hosted(router: Router | None) -> list[HostFacts]:
-    """One entry a deployment; wildcards (`openai/*`) name no model of their own and are left out, as are collections.
+    """One entry a deployment; wildcards (`openai/*`) name no model of their own and are left out, as are collections
+    and all other names that begin like one, which nobody can call.
 
     Costs some 0.03 ms a deployment: call it when the router or the configuration changed, not on each request.
     """
@@ -27,7 +28,8 @@ def hosted(router: Router | None) -> list[HostFacts]:
         return []
     left_out = panels(router)
     names = dict.fromkeys(name for name in router.get_model_names() if "*" not in name and name not in left_out)
-    return [facts for name in names for facts in found(router, name)]
+    models = [name for name in names if not name.lower().startswith(MODEL_PREFIX)]
+    return [facts for name in models for facts in found(router, name)]
 
 
 def panels(router: Router) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """Models whose servers speak the caller's own format: what they are sent and what they say is passed on as it is."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, closing, suppress
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, closing
 
 import aiohttp
 import litellm
@@ -10,12 +10,11 @@ from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
 
 from bench_proxy.errors import UpstreamError
-from bench_proxy.formats.relays import Dialect
+from bench_proxy.formats.relays import Dialect, Relayed
 from bench_proxy.host import lanes, makers, models
-from bench_proxy.host.answer import body_of, check, json_in, lines_in, reading, rest_of
-from bench_proxy.host.costs import cost_of
+from bench_proxy.host.answer import body_of, check, lines_in, reading, rest_of
 from bench_proxy.host.lean import LeanLane
-from bench_proxy.host.native_answer import HEARINGS, Hearing, data_in
+from bench_proxy.host.native_answer import answered, data_in, hear_whole, in_litellms_objects, reply_of, usage_of
 from bench_proxy.host.native_request import native_request
 from bench_proxy.host.native_router import NativeRouterLane
 from bench_proxy.host.request import NeedsRouter, Request, Target
@@ -43,8 +42,7 @@ class NativeLane:
         self._router = router
         self._lean = lean
         self._forced = forced
-        self._priced = priced
-        self._by_router = NativeRouterLane(router)
+        self._by_router = NativeRouterLane(router, priced)
         self._makers: dict[tuple[str, Dialect], str] = {}
         self._lanes: dict[tuple[str, Dialect], str] = {}
         self._seen: object = None
@@ -63,38 +61,25 @@ class NativeLane:
             self._lanes[alias, dialect] = self._why_router(alias, dialect, chat)
         return self._lanes[alias, dialect]
 
-    def cost(self, alias: str, reply: Reply) -> float | None:
-        """US dollars for a native answer that used these tokens; None where they or the price are not known."""
-        router = self._router()
-        deployments = [] if router is None else router.get_model_list(model_name=alias) or []
-        if not deployments or reply.prompt_tokens is None or not self._priced(alias):
-            return None
-        with suppress(Exception):  # LiteLLM raises for a provider that it does not know
-            params = deployments[0]["litellm_params"]
-            model, provider, *_ = litellm.get_llm_provider(params["model"], params.get("custom_llm_provider"))
-            return cost_of(deployments[0], _usage(reply), model=model, provider=provider)
-        return None
-
-    async def complete_native(self, call: NativeCall) -> bytes:
+    async def complete_native(self, call: NativeCall) -> tuple[bytes, Reply]:
         try:
             target, place = await self._lean.pick(call, self.why_router(call.alias, call.dialect))
         except NeedsRouter:
             return await self._by_router.complete(call)
-        request, hearing = native_request(target, call, stream=False), HEARINGS[call.dialect]()
+        request = native_request(target, call, stream=False)
         with place:
             try:
                 async with self._lean.post(request) as response:
                     body = await body_of(response)
                 with reading():
                     check(target, response, body)
-                    hearing.whole(json_in(body))
+                    hear_whole(call, body)
             except Exception as error:
                 raise self._lean.failed(call, target, request, error) from error
-        self._lean.succeeded(call, target, request, lambda: hearing.answer(target.model))
-        return body
+        return body, self._succeeded(call, target, request)
 
     @asynccontextmanager
-    async def stream_native(self, call: NativeCall) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream_native(self, call: NativeCall) -> AsyncIterator[AsyncIterator[Sequence[Relayed] | Reply]]:
         try:
             target, place = await self._lean.pick(call, self.why_router(call.alias, call.dialect))
         except NeedsRouter:
@@ -108,40 +93,38 @@ class NativeLane:
 
     async def _events(
         self, call: NativeCall, target: Target, request: Request, response: aiohttp.ClientResponse
-    ) -> AsyncGenerator[bytes, None]:
-        hearing = HEARINGS[call.dialect]()
-        last: bytes | None = None
+    ) -> AsyncGenerator[Sequence[Relayed] | Reply, None]:
+        hearing = call.hearing
         try:
             with reading():
                 async with aclosing(lines_in(response.content.iter_any())) as lines:
                     try:
                         async with aclosing(data_in(lines)) as events:
                             async for data in events:
-                                hearing.event(json_in(data))
+                                yield hearing.heard(answered(data))
                                 if hearing.over:
-                                    last = data
                                     break
-                                yield data
                     except aiohttp.ClientError:
                         if not hearing.ended:  # a connection that breaks behind the end
                             raise
-                    if last is not None:
+                    if hearing.over:
                         await rest_of(lines)
-                if not hearing.ended:
-                    raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
-        except GeneratorExit:
+            if not hearing.ended:
+                raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
+        except (asyncio.CancelledError, GeneratorExit):
             if hearing.ended:  # nobody waits for what may still come
-                self._succeeded(call, target, request, hearing)
+                self._succeeded(call, target, request)
             raise
         except Exception as error:
             raise self._lean.failed(call, target, request, error) from error
-        # Before the last event: clients hang up at it.
-        self._succeeded(call, target, request, hearing)
-        if last is not None:
-            yield last
+        yield self._succeeded(call, target, request)
 
-    def _succeeded(self, call: NativeCall, target: Target, request: Request, hearing: Hearing) -> None:
-        self._lean.succeeded(call, target, request, lambda: hearing.answer(target.model))
+    def _succeeded(self, call: NativeCall, target: Target, request: Request) -> Reply:
+        said, usage = call.hearing.said, usage_of(call)
+        cost = self._lean.succeeded(
+            call, target, request, usage, lambda: in_litellms_objects(said, usage, target.model)
+        )
+        return reply_of(said, usage, cost)
 
     def _why_router(self, alias: str, dialect: Dialect, chat: str) -> str:
         for callback in litellm.callbacks:
@@ -166,20 +149,3 @@ class NativeLane:
             self._seen = seen
             self._makers.clear()
             self._lanes.clear()
-
-
-def _usage(reply: Reply) -> dict[str, Any]:
-    """The tokens in the form that prices are asked with."""
-    prompt, completion = reply.prompt_tokens or 0, reply.completion_tokens or 0
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {
-            "cached_tokens": reply.cached_tokens or 0,
-            "cache_creation_tokens": reply.cache_write_tokens or 0,
-        },
-        "completion_tokens_details": {"reasoning_tokens": reply.reasoning_tokens or 0},
-        "cache_read_input_tokens": reply.cached_tokens or 0,
-        "cache_creation_input_tokens": reply.cache_write_tokens or 0,
-    }

@@ -4,49 +4,53 @@ LiteLLM reads and writes again what it passes on there, and leaves out what it d
 """
 
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
+import litellm
 import orjson
 from litellm import Router
 from litellm.llms.anthropic.pass_through.messages.utils import INCOMPLETE_STREAM_ERROR_MESSAGE
+from litellm.types.utils import Usage
 from pydantic import BaseModel
 
 from bench_proxy.errors import UpstreamError
-from bench_proxy.formats.relays import Dialect
-from bench_proxy.host.answer import json_in, lines_in, reading
+from bench_proxy.formats.relays import Dialect, Relayed
+from bench_proxy.host.answer import lines_in, reading, rest_of
 from bench_proxy.host.billing import payer
+from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
 from bench_proxy.host.fetching import guard, nothing_fetched
-from bench_proxy.host.native_answer import HEARINGS, data_in
+from bench_proxy.host.native_answer import answered, data_in, hear_whole, reply_of, usage_of
 from bench_proxy.host.native_request import chosen
 from bench_proxy.host.nesting import seated
 from bench_proxy.host.upstream import steers_litellm
-from bench_proxy.upstream import NativeCall
+from bench_proxy.upstream import NativeCall, Reply
 
 CALLERS_OWN = frozenset({"messages", "metadata"})
 """Fields of Anthropic's body that are called like some that steer LiteLLM. On this entry its own have other names."""
 
 
 class NativeRouterLane:
-    def __init__(self, router: Callable[[], Router | None]) -> None:
+    def __init__(self, router: Callable[[], Router | None], priced: Callable[[str], bool]) -> None:
         self._router = router
+        self._priced = priced
         guard()
 
-    async def complete(self, call: NativeCall) -> bytes:
+    async def complete(self, call: NativeCall) -> tuple[bytes, Reply]:
         answer = await self._ask(call, stream=False)
         with reading():
             body = _as_json(answer)
-            HEARINGS[call.dialect]().whole(json_in(body))
-        return body
+            hear_whole(call, body)
+        return body, self._reply(call, answer)
 
     @asynccontextmanager
-    async def stream(self, call: NativeCall) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, call: NativeCall) -> AsyncIterator[AsyncIterator[Sequence[Relayed] | Reply]]:
         answer = await self._ask(call, stream=True)
         if call.dialect == "gemini":
             _end_lines_at_lf(answer)
-        async with aclosing(_events(call, answer)) as events:
+        async with aclosing(self._events(call, answer)) as events:
             try:
                 yield events
             finally:
@@ -72,6 +76,45 @@ class NativeRouterLane:
                 )
         except Exception as error:
             raise translate(error) from error
+
+    async def _events(self, call: NativeCall, answer: Any) -> AsyncGenerator[Sequence[Relayed] | Reply, None]:
+        hearing = call.hearing
+        try:
+            with reading():
+                async with aclosing(_data(call, answer)) as events:
+                    async for data in events:
+                        yield hearing.heard(answered(data))
+                        if hearing.over:
+                            break
+                    if hearing.over:
+                        with suppress(Exception):  # a connection that breaks behind the end
+                            await rest_of(events)
+                if not hearing.ended:
+                    raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
+        except UpstreamError as failed:
+            # LiteLLM's own words for a stream without an end, as if the model's server had said them.
+            if INCOMPLETE_STREAM_ERROR_MESSAGE.startswith(failed.message[:100]):
+                raise UpstreamError("bad_response", 502, "the stream ended without a terminal event") from failed
+            raise
+        except Exception as error:
+            raise translate(error) from error
+        yield self._reply(call, answer)
+
+    def _reply(self, call: NativeCall, answer: Any) -> Reply:
+        usage = usage_of(call)
+        cost = self._cost(answer, usage) if usage is not None and self._priced(call.alias) else None
+        return reply_of(call.hearing.said, usage, cost)
+
+    def _cost(self, answer: Any, usage: Usage) -> float | None:
+        """US dollars, by the prices of the deployment that LiteLLM has asked; None where they are not known."""
+        router: Any = self._router()
+        with suppress(Exception):  # LiteLLM raises for a provider that it does not know
+            hidden = answer["_hidden_params"] if isinstance(answer, dict) else answer._hidden_params
+            deployment = router.get_model_info(hidden["model_id"])
+            params = deployment["litellm_params"]
+            model, provider, *_ = litellm.get_llm_provider(params["model"], params.get("custom_llm_provider"))
+            return cost_of(deployment, usage, model=model, provider=provider)
+        return None
 
 
 Entry = tuple[Callable[..., Any], dict[str, Any]]
@@ -101,25 +144,6 @@ ENTRIES: Mapping[Dialect, Callable[[Router, dict[str, Any], bool], Entry]] = {
     "responses": _responses,
     "gemini": _gemini,
 }
-
-
-async def _events(call: NativeCall, answer: Any) -> AsyncGenerator[bytes, None]:
-    hearing = HEARINGS[call.dialect]()
-    try:
-        with reading():
-            async with aclosing(_data(call, answer)) as events:
-                async for data in events:
-                    hearing.event(json_in(data))
-                    yield data
-            if not hearing.ended:
-                raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
-    except UpstreamError as failed:
-        # LiteLLM's own words for a stream without an end, as if the model's server had said them.
-        if INCOMPLETE_STREAM_ERROR_MESSAGE.startswith(failed.message[:100]):
-            raise UpstreamError("bad_response", 502, "the stream ended without a terminal event") from failed
-        raise
-    except Exception as error:
-        raise translate(error) from error
 
 
 async def _data(call: NativeCall, answer: Any) -> AsyncGenerator[bytes, None]:

@@ -38,8 +38,9 @@ def _any_body(_body: Mapping[str, Any]) -> None:
 
 
 class Admission:
-    """An `Authenticate` before LiteLLM's own. `charge` says whom the calls of this context are billed to; `check`
-    raises Denied for a body that the host would not take with a key of its own either.
+    """An `Authenticate` before LiteLLM's own. `charge` says whom the calls of this context are billed to; `collections`
+    are those that are configured now; `check` raises Denied for a body that the host would not take with a key of its
+    own either.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Admission:
         host: Authenticate,
         store: Callable[[], KeyStore],
         charge: Callable[[Mapping[str, Any]], None],
+        collections: Callable[[], Collection[str]],
         check: Callable[[Mapping[str, Any]], None] = _any_body,
     ) -> None:
         self._host = host
         self._check = check
         self._store = store
         self._charge = charge
+        self._collections = collections
         self._known: dict[str, tuple[float, BenchKey | None]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -94,9 +97,11 @@ class Admission:
 
     def _caller(self, key: BenchKey) -> Caller:
         async def allowed(models: Collection[str]) -> list[str]:
-            """Collections: a bench key calls no model by itself, and so may seat no guest."""
-            ours = [m for m in models if m.lower().startswith(MODEL_PREFIX)]
-            return [m for m in ours if key.may_call(m[len(MODEL_PREFIX) :])]
+            """Collections: a bench key calls no model by itself, and so may seat no guest. LiteLLM may have a model
+            whose name looks like one.
+            """
+            ours = {f"{MODEL_PREFIX}{name}" for name in self._collections() if key.may_call(name)}
+            return [model for model in models if model in ours]
 
         hold = partial(self._holding, key) if key.limits.of_day else None
         return Caller(owner=key.id, admin=False, allowed=allowed, checked=False, hold=hold)

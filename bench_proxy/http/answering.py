@@ -30,7 +30,7 @@ from bench_proxy.formats.relays import Native, as_sent
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.http.body import MOST_COMMAS, MOST_CONTAINERS, Incoming, check_json, top_level_model
 from bench_proxy.http.responding import RawHeaders, Response, hung_up, send_error, send_refusal, verdict_url
-from bench_proxy.http.rules import Admitted, NoRules, Rules, reviewed, used
+from bench_proxy.http.rules import Admitted, NoRules, Rules, reported, reviewed
 from bench_proxy.http.turns import TurnReply, serve_turn
 from bench_proxy.panel import voices
 from bench_proxy.panel.panel import Panel, check_answered
@@ -169,14 +169,15 @@ class _Reply:
         report = await asyncio.shield(self._panel.report)
         headers = _headers(self._brief, report.seating, report)
         try:
-            report = await reviewed(self._admitted, report)
+            report = await reviewed(self._admitted, report, self._panel.used.usage)
             data = report.as_json(self._verdict_url)
             check_answered(report, self._brief, data)
         except BenchError as error:
             error = await self._admitted.failed(error)
             await send_refusal(self._response, self._format, self._brief, error, headers)
             return
-        body = self._format.whole(self._envelope, voices.alternatives(report, self._verdict_url), used(report), data)
+        answers = voices.alternatives(report, self._verdict_url)
+        body = self._format.whole(self._envelope, answers, reported(report), data)
         await self._response.whole(200, self._format.content_type, body, headers)
 
     async def _streamed(self) -> None:
@@ -219,7 +220,7 @@ class _Reply:
                     yield written
         report = await asyncio.shield(self._panel.report)
         data = report.as_json(self._verdict_url)
-        await self._admitted.settle(used(report))
+        await self._admitted.settle(self._panel.used.usage)
         try:
             check_answered(report, self._brief, data)
         except BenchError as error:
@@ -227,7 +228,7 @@ class _Reply:
             return
         if closing := self._written(voice.closing(report)):
             yield closing
-        yield self._stream.end(voices.finishes(report), used(report), data)
+        yield self._stream.end(voices.finishes(report), reported(report), data)
 
     async def _held_back(self) -> AsyncGenerator[bytes, None]:
         """The same for a panel of which nothing leaves before a rule has read all of it."""
@@ -235,7 +236,7 @@ class _Reply:
         await self._admitted.clear()
         report = await asyncio.shield(self._panel.report)
         try:
-            report = await reviewed(self._admitted, report)
+            report = await reviewed(self._admitted, report, self._panel.used.usage)
             data = report.as_json(self._verdict_url)
             check_answered(report, self._brief, data)
         except BenchError as error:
@@ -244,7 +245,7 @@ class _Reply:
         answers = voices.alternatives(report, self._verdict_url)
         for index, answer in enumerate(answers):
             yield self._written([voices.Delta(answer.text, index, done=len(answers) > 1)])
-        yield self._stream.end([answer.finish_reason for answer in answers], used(report), data)
+        yield self._stream.end([answer.finish_reason for answer in answers], reported(report), data)
 
     def _written(self, deltas: Sequence[voices.Delta]) -> bytes:
         """The deltas in the format, with the beginning of each alternative that has none yet."""
@@ -297,8 +298,9 @@ async def _settle(panel: Panel, running: asyncio.Task[None], admitted: Admitted)
     """What a panel has used counts once it is over, whether or not anybody waits for it."""
     either: list[asyncio.Future[Any]] = [panel.report, running]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if panel.report.done() and not panel.report.cancelled() and panel.report.exception() is None:
-        await admitted.settle(used(panel.report.result()))
+    if panel.report.cancelled():  # the seats that are stopped have not all said what they used
+        await asyncio.wait([running])
+    await admitted.settle(panel.used.usage)
 
 
 async def _parse(incoming: Incoming) -> tuple[dict[str, Any] | None, object]:

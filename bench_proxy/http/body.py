@@ -14,6 +14,8 @@ from bench_proxy.errors import WrongContentType
 
 READ_SECONDS = 60.0
 """How long a client may be silent in the middle of its body."""
+WHOLE_SECONDS = 600.0
+"""How long a body may take in all: one that comes byte by byte is never silent for long."""
 
 MODEL_KEY = b'"model"'
 _KEY = re.compile(re.escape(MODEL_KEY))
@@ -99,12 +101,15 @@ def check_json(headers: Headers) -> None:
 
 
 async def read(receive: Receive, most: int) -> Incoming:
-    """Read until the body ends, passes `most` bytes, stalls for READ_SECONDS, or its sender hangs up."""
-    incoming = Incoming()
-    size = 0
+    """Read until the body ends, passes `most` bytes, stalls for READ_SECONDS, takes WHOLE_SECONDS, or its sender hangs
+    up.
+    """
+    incoming, size = Incoming(), 0
+    time = asyncio.get_running_loop().time
+    until = time() + WHOLE_SECONDS
     while not (incoming.whole or incoming.too_large or incoming.hung_up):
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            async with asyncio.timeout_at(min(time() + READ_SECONDS, until)):
                 message = await receive()
         except TimeoutError:
             break

@@ -29,10 +29,10 @@ LAST_TIME = 253_402_300_799
 
 
 class GivenKey(Given):
-    """No `collections` are all; `expires` is a Unix time in seconds."""
+    """`collections` null are all; `expires` is a Unix time in seconds."""
 
     name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printed)]
-    collections: list[Id] = Field([], max_length=1000)
+    collections: Annotated[list[Id], Field(min_length=1, max_length=1000)] | None = None
     requests_a_minute: Annotated[int, Field(ge=1, le=10**6)] | None = None
     tokens_a_day: Annotated[int, Field(ge=1, le=10**15)] | None = None
     cost_a_day: Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)] | None = None
@@ -78,8 +78,8 @@ def build(bench: Callable[[], Bench], keys: Callable[[], KeyStore], authenticate
 
 def _key(given: GivenKey, secret: str, configured: list[str], now_ms: int) -> BenchKey:
     """Raises InvalidRequest."""
-    names = [name.removeprefix(MODEL_PREFIX) for name in given.collections]
-    for name in names:
+    names = None if given.collections is None else [name.removeprefix(MODEL_PREFIX) for name in given.collections]
+    for name in names or ():
         if name not in configured:
             known = ", ".join(configured) or "none"
             near = closest(name[:100], configured) or "."
@@ -98,7 +98,7 @@ def _key(given: GivenKey, secret: str, configured: list[str], now_ms: int) -> Be
         digest=digest_of(secret),
         last_four=secret[-4:],
         at_ms=now_ms,
-        collections=tuple(dict.fromkeys(names)) or None,
+        collections=None if names is None else tuple(dict.fromkeys(names)),
         limits=Limits(given.requests_a_minute, given.tokens_a_day, given.cost_a_day),
         expires_ms=expires_ms,
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -15,6 +15,7 @@ from bench_proxy.catalog import Model
 from bench_proxy.errors import BenchError, Denied, InvalidRequest, NotFound, WrongContentType
 from bench_proxy.http import keys as bench_keys
 from bench_proxy.http.answering import Authenticate
+from bench_proxy.http.cors import methods_of
 from bench_proxy.http.given import Given, Id, Judge, Text
 from bench_proxy.keys import KeyStore
 from bench_proxy.marks import Pick
@@ -57,6 +58,22 @@ class GivenCalls(Given):
     calls: Annotated[list[Id], Field(min_length=1, max_length=1000)]
 
 
+class Fault(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Refused(BaseModel):
+    """Every error, in OpenAI's shape."""
+
+    error: Fault
+
+
+DESCRIBED: dict[int | str, dict[str, Any]] = {"default": {"model": Refused, "description": "What was wrong."}}
+"""What the description of the routes says of errors; without it, FastAPI's own, which never come."""
+
 PATHS = (
     "verdict", "pending", "record", "panels", "conversations", "collections", "models", "keys", "metrics",
     "health/live", "health/ready", "openapi.json",
@@ -75,9 +92,9 @@ def build(
     """The app that answers everything below /bench; errors have OpenAI's shape. Without `keys` nobody makes any."""
     app = FastAPI(title="bench-proxy", openapi_url="/bench/openapi.json", docs_url=None, redoc_url=None)
     app.include_router(_open_routes(bench))
-    app.include_router(_routes(bench, authenticate, lane))
+    app.include_router(_routes(bench, authenticate, lane), responses=DESCRIBED)
     if keys is not None:
-        app.include_router(bench_keys.build(bench, keys, authenticate))
+        app.include_router(bench_keys.build(bench, keys, authenticate), responses=DESCRIBED)
     app.add_exception_handler(BenchError, _bench_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -93,7 +110,7 @@ def _open_routes(bench: Callable[[], Bench]) -> APIRouter:
     async def live() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/ready")
+    @router.get("/ready", responses={503: {"description": "The ledger cannot be reached."}})
     async def ready() -> JSONResponse:
         healthy = await bench().ledger.healthy()
         return JSONResponse(
@@ -179,7 +196,7 @@ def _routes(bench: Callable[[], Bench], authenticate: Authenticate, lane: Lane) 
         left, now = bench().cooling.left(), time.time()
         return {"models": [{**_known(known[a], now, left.get(a)), **lane(a)} for a in await who.allowed(list(known))]}
 
-    @router.get("/metrics")
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def prometheus(who: Annotated[Caller, Depends(caller)]) -> Response:
         if not who.admin:
             raise Denied("the metrics are over all keys: ask with the master key", status=403, type="permission_error")
@@ -264,8 +281,8 @@ async def _bench_error(_request: Request, error: Any) -> JSONResponse:
         headers["www-authenticate"] = "Bearer"
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
-    body = {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
-    return JSONResponse(body, status_code=error.status, headers=headers)
+    fault = Fault(message=error.message, type=error.type, param=error.param, code=error.code)
+    return JSONResponse(Refused(error=fault).model_dump(), status_code=error.status, headers=headers)
 
 
 async def _validation_error(request: Request, error: Any) -> JSONResponse:
@@ -290,4 +307,7 @@ async def _http_error(request: Request, error: Any) -> JSONResponse:
     refused.status, refused.type = error.status_code, "invalid_request_error"
     response = await _bench_error(request, refused)
     response.headers.update(error.headers or {})
+    if error.status_code == 405:  # the framework names those of one route, of which a path may have several
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        response.headers["allow"] = ", ".join(methods_of(request.app.routes, path))
     return response

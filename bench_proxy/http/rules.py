@@ -93,18 +93,19 @@ class NoRules:
         yield Free(request)
 
 
-def used(report: Report) -> Usage:
+def reported(report: Report) -> Usage:
+    """What the models' servers say."""
     return Usage(report.prompt_tokens, report.completion_tokens)
 
 
-async def reviewed(admitted: Admitted, report: Report) -> Report:
-    """A panel's report with its texts as they may leave: the seats', the merger's, what was merged."""
+async def reviewed(admitted: Admitted, report: Report, usage: Usage) -> Report:
+    """A panel's report with its texts as they may leave: the seats', the merger's, what was merged. `usage` counts."""
     answers = [*report.all, *report.gave_up]
     texts = list(dict.fromkeys(text for text in (*(a.text for a in answers), report.merged) if text))
     if not texts:
-        await admitted.settle(used(report))
+        await admitted.settle(usage)
         return report
-    left = await admitted.review([Spoken(text) for text in texts], used(report))
+    left = await admitted.review([Spoken(text) for text in texts], usage)
     fresh = {text: spoken.text for text, spoken in zip(texts, left, strict=True)}
 
     def told(answer: Answer) -> Answer:

@@ -28,9 +28,11 @@ GOOGLES = ("/v1beta/", "/v1/models", "/models")
 
 SCHEME = "bearer "
 _PREFIX = PREFIX.encode()
-_KEY = re.compile(re.escape(_PREFIX) + rb"\S*")
 _WHOLE = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{43,}", re.ASCII)
 """A key where none is looked for: its beginning alone may be anybody's word there."""
+_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){re.escape(PREFIX)}\S*|{_WHOLE.pattern}", re.ASCII)
+"""What is sent as a key. Random ones of LiteLLM's may hold the same four characters further on."""
+_KEY_BYTES = re.compile(_KEY.pattern.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Sent:
 def carries(scope: Scope) -> bool:
     """Whether a bench key came with this request, judged or not. Asked of every request, also those for LiteLLM."""
     for _, value in scope["headers"]:
-        if _PREFIX in value:
+        if _PREFIX in value and _KEY_BYTES.search(value):
             return True
     if PREFIX in scope["path"] and _WHOLE.search(scope["path"]):
         return True
@@ -51,6 +53,11 @@ def carries(scope: Scope) -> bool:
     if _PREFIX not in query and b"%" not in query:  # its name and the key itself may be written in percents
         return False
     return any(_holds_key(piece) for piece in query.split(b"&"))
+
+
+def is_taken(key: str) -> bool:
+    """Whether what is sent as this key is taken for a bench key, so that LiteLLM never sees it."""
+    return _KEY.search(key) is not None
 
 
 def take_out(scope: Scope, path: str) -> None:
@@ -65,7 +72,7 @@ def take_out(scope: Scope, path: str) -> None:
         scope[SENT] = Sent(digest_of(judged))
     scope["headers"] = [
         # In any header: operators may have named one of their own for LiteLLM's keys.
-        (name, _KEY.sub(IN_ITS_PLACE.encode(), value))
+        (name, _KEY_BYTES.sub(IN_ITS_PLACE.encode(), value))
         for name, value in scope["headers"]
     ]
     scope["query_string"] = b"&".join(_without_key(piece) for piece in scope["query_string"].split(b"&"))
@@ -101,7 +108,8 @@ def _queried(query: bytes) -> list[tuple[str, str]]:
 def _holds_key(piece: bytes) -> bool:
     text = piece.decode("latin-1")
     name, _, value = text.partition("=")
-    return (unquote_plus(name) == QUERY and PREFIX in unquote_plus(value)) or bool(_WHOLE.search(unquote_plus(text)))
+    expected = _KEY if unquote_plus(name) == QUERY else _WHOLE
+    return bool(expected.search(unquote_plus(value)) or _WHOLE.search(unquote_plus(text)))
 
 
 def _without_key(piece: bytes) -> bytes:

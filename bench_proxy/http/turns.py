@@ -57,8 +57,13 @@ class TurnReply:
         try:
             await (self._streamed() if self._brief.stream else self._whole())
         except BenchError as error:
+            await self.settle()
             error = await self._admitted.failed(error)
             await send_refusal(self._response, self._format, self._brief, error, self._headers(None))
+
+    async def settle(self) -> None:
+        """What the members have used counts once, however the turn ends."""
+        await self._admitted.settle(self._turn.used.usage)
 
     async def unread(self) -> None:
         """Returns when the client has stopped reading, and would hold the member's call for ever."""
@@ -79,7 +84,7 @@ class TurnReply:
         """The whole answer, and what of it may leave."""
         answered = await self._turn.whole()
         await self._admitted.clear()
-        (left,) = await self._admitted.review([answered.spoken], answered.usage)
+        (left,) = await self._admitted.review([answered.spoken], self._turn.used.usage)
         return answered, left
 
     async def _streamed(self) -> None:
@@ -96,7 +101,7 @@ class TurnReply:
                             self._relay = piece.relaying.relay(self._stream, self._brief.model)
                         await self._begin(piece)
                     elif isinstance(piece, Ended):
-                        await self._admitted.settle(piece.usage)
+                        await self.settle()
                         await self._send(self._last(piece))
                     elif written := self._written(piece):
                         await self._send(written)
@@ -208,3 +213,4 @@ async def serve_turn(reply: TurnReply, receive: Receive) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        await reply.settle()

@@ -14,6 +14,7 @@ from bench_proxy.ledger.schema import bench_keys, key_days, key_holds
 from bench_proxy.ledger.showing import cursor_of, integer, loaded, place_of
 from bench_proxy.ledger.values import counted as counted_tokens
 from bench_proxy.ledger.values import storable
+from bench_proxy.upstream import dollars
 
 
 class Keys:
@@ -23,21 +24,12 @@ class Keys:
         """`insert` is the dialect's."""
         self._add_to_day = _upsert(insert)
 
-    def used(
-        self,
-        connection: Connection,
-        owner: str,
-        prompt_tokens: int | None,
-        completion_tokens: int | None,
-        cost: float | None,
-        now_ms: int,
-    ) -> None:
-        """What a model's answer adds to the day of the key that asked; other owners have no such day."""
-        tokens = (counted_tokens(prompt_tokens) or 0) + (counted_tokens(completion_tokens) or 0)
+    def used(self, connection: Connection, owner: str, use: Use, now_ms: int) -> None:
+        """What a call adds to the day of the key that asked; other owners have no such day."""
+        tokens, cost = counted_tokens(use.tokens), _cost(use.cost)
         if not ID.fullmatch(owner) or not (tokens or cost):
             return
-        row = {"key": owner, "day": day_of(now_ms), "tokens": tokens, "cost": _cost(cost)}
-        connection.execute(self._add_to_day, row)
+        connection.execute(self._add_to_day, {"key": owner, "day": day_of(now_ms), "tokens": tokens, "cost": cost})
 
 
 def make(connection: Connection, key: BenchKey) -> None:
@@ -154,7 +146,7 @@ def _price(value: object) -> float | None:
 
 
 def _use(row: Mapping[str, Any] | RowMapping) -> Use:
-    return Use(integer(row["tokens"]), _cost(row["cost"]))
+    return Use(integer(row["tokens"]), dollars(_cost(row["cost"])))
 
 
 def _cost(value: object) -> float:

@@ -1,7 +1,8 @@
 """Removes what is older than it is to be kept, in small batches, by one process at a time.
 
 A panel goes with its seats and with all that was said of them; so does a conversation, once its last turn is that old.
-Sums and wins stay, and with them everything that is chosen by the record.
+Sums and wins stay, and with them everything that is chosen by the record. What bench keys used on a day is read on that
+day alone, and goes after a while whatever is kept.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ from sqlalchemy.engine import Connection
 
 from bench_proxy.errors import LedgerUnavailable
 from bench_proxy.facts import Subject
-from bench_proxy.ledger.schema import conversations, facts, panels, picks, seats, turns, verdicts
+from bench_proxy.keys import day_of
+from bench_proxy.ledger.schema import conversations, facts, key_days, key_holds, panels, picks, seats, turns, verdicts
 from bench_proxy.ledger.showing import integer
 from bench_proxy.ledger.values import now_ms
 
@@ -32,6 +34,10 @@ NEVER_ENDED_MS = 2 * DAY_MS
 MOST_AT_ONCE = 100
 """Panels, or conversations, in one transaction: about 500 rows."""
 MOST_TURNS = 500
+MOST_KEY_DAYS = 500
+
+KEY_DAYS = 35
+"""How long at most it is kept what a key used on a day: for a look back over a month."""
 
 LONG_SECONDS = 0.05
 """What a transaction should take at most: all that is written waits for it. Long answers take longer to remove."""
@@ -95,7 +101,17 @@ class Pruning:
             removed, self._left_ms = removed + batch.removed, batch.left_ms
             most = max(1, most // 2) if batch.seconds > LONG_SECONDS else min(MOST_AT_ONCE, most * 2)
             await asyncio.sleep(min(max(PAUSE_SECONDS, RESTS * batch.seconds), LONGEST_PAUSE))
+        await self._prune_keys(days)
         return removed
+
+    async def _prune_keys(self, keep_days: int) -> None:
+        now, kept = now_ms(), min(keep_days or KEY_DAYS, KEY_DAYS)
+        removed = MOST_KEY_DAYS
+        while removed == MOST_KEY_DAYS:
+            removed = await self._write(
+                partial(remove_of_keys, before_ms=now - kept * DAY_MS, now_ms=now), urgent=False
+            )
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _batch(self, connection: Connection, *, before_ms: int, most: int) -> Batch:
         """Of nothing where another process is at it."""
@@ -134,6 +150,17 @@ def remove(connection: Connection, before_ms: int, most: int) -> int:
     elif names := _strays(connection, before_ms, most):
         _remove_answers(connection, names)
     return len(names)
+
+
+def remove_of_keys(connection: Connection, before_ms: int, now_ms: int) -> int:
+    """Remove what requests have set aside that are over, and some of the days before then; how many days.
+
+    A key's next request does the first for that key, and some keys never ask again.
+    """
+    connection.execute(key_holds.delete().where(key_holds.c.until_ms <= now_ms))
+    of = key_days.primary_key.columns
+    old = sa.select(*of).where(key_days.c.day < day_of(before_ms)).limit(MOST_KEY_DAYS)
+    return connection.execute(key_days.delete().where(sa.tuple_(*of).in_(old))).rowcount
 
 
 def _ended_panels(connection: Connection, before_ms: int, most: int) -> Sequence[str]:

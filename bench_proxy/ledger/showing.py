@@ -9,6 +9,7 @@ from sqlalchemy.engine import RowMapping
 
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.marks import Mark
+from bench_proxy.upstream import dollars
 
 SHOWN = (
     "call",
@@ -41,7 +42,7 @@ def panel_json(row: RowMapping, of_panel: Sequence[RowMapping], *, answers: bool
         "asked": row["asked"],
         "over": over,
         "partial": row["partial"],
-        "seconds": _seconds(row["seconds"]),
+        "seconds": _shown("seconds", row["seconds"]),
         "seats": [_seat_json(seat, answer=answers, hidden=hidden(seat) and not open_book) for seat in of_panel],
         "skipped": loaded(row["skipped"], []),
         **({"best": best[0]} if best else {}),
@@ -56,7 +57,7 @@ def hidden(seat: RowMapping) -> bool:
 
 def _seat_json(seat: RowMapping, *, answer: bool, hidden: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"seat": "blind" if hidden else seat["kind"]}
-    values = {n: (_seconds if n.endswith("seconds") else _finite)(seat[n]) for n in SHOWN}
+    values = {name: _shown(name, seat[name]) for name in SHOWN}
     shown |= {name: value for name, value in values.items() if value is not None}
     if hidden:  # what it cost, and what its error says, would name it
         shown["alias"] = seat["mask"]
@@ -135,7 +136,7 @@ def _shadow_json(call: RowMapping, *, answer: bool) -> dict[str, Any]:
 
 
 def _turn_json(turn: RowMapping) -> dict[str, Any]:
-    values = {name: (_seconds if name.endswith("seconds") else _finite)(turn[name]) for name in TURN_SHOWN}
+    values = {name: _shown(name, turn[name]) for name in TURN_SHOWN}
     return {
         **{name: value for name, value in values.items() if value not in {None, ""}},
         "at": integer(turn["at_ms"]) / 1000,
@@ -173,12 +174,17 @@ def integer(value: Any) -> int:
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinities and no bytes, and SQLite's columns may."""
-    odd = isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
-    return None if odd else value
+def _shown(name: str, value: Any) -> Any:
+    """The value of a column: seconds to the millisecond, as in the reply, and a sum of costs without its noise.
 
-
-def _seconds(value: Any) -> Any:
-    """To the millisecond, as in the reply."""
-    return round(kept, 3) if isinstance(kept := _finite(value), float) else kept
+    JSON has no infinities and no bytes, and SQLite's columns may.
+    """
+    if isinstance(value, bytes):
+        return None
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    if name == "cost":
+        return dollars(value)
+    return round(value, 3) if name.endswith("seconds") else value

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine, RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -54,6 +54,12 @@ PROBE: Subject = ("", "")
 
 MERGING = "merging"
 
+# Made once: to put a statement together costs as much as to run it.
+_CHANGE_PANEL = panels.update().where(panels.c.id == sa.bindparam("of"))
+_LAST_SEATED = sa.select(sums.c.alias, sums.c.last_seated_ms).where(
+    sums.c.collection == "", sums.c.owner == "", sums.c.shape == sa.bindparam("of")
+)
+
 
 class SqlLedger:
     """Implements `bench.Ledger`, `facts.FactStore` and `keys.KeyStore`. Use `open`; one instance a process, in
@@ -66,8 +72,8 @@ class SqlLedger:
         self._content = content
         self._closed = False
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bench-ledger-read")
-        dialect = postgresql if writing.dialect.name == "postgresql" else sqlite
-        self._insert: Any = dialect.insert
+        # Its own kind alone: the other database's is large.
+        self._insert: Any = import_module(f"sqlalchemy.dialects.{writing.dialect.name}").insert
         self._unwritten: dict[str, Mapping[str, Any]] = {}
         self._add_panel = self._insert(panels).on_conflict_do_nothing()
         self._gathering = Gathering(_upsert(self._insert))
@@ -100,8 +106,7 @@ class SqlLedger:
     async def reserve(self, shape: str, choose: Callable[[Mapping[str, int]], Sequence[str]]) -> list[str]:
         def write(connection: Connection) -> list[str]:
             self._gathering.send(connection)
-            mine = (sums.c.collection == "") & (sums.c.owner == "") & (sums.c.shape == shape)
-            rows = connection.execute(sa.select(sums.c.alias, sums.c.last_seated_ms).where(mine))
+            rows = connection.execute(_LAST_SEATED, {"of": shape})
             chosen = list(choose({row.alias: integer(row.last_seated_ms) for row in rows}))
             now = now_ms()
             for alias in chosen:
@@ -128,11 +133,14 @@ class SqlLedger:
         future.add_done_callback(lambda done: self._opened(row, done))
 
     async def answered(
-        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+        self, seating: Seating, owner: str, answer: Answer, place: int, use: Use, *, late: bool, urgent: bool = True
     ) -> None:
         row = self._seat_row(seating, owner, answer, place, late=late)
         write = self._write_late if late or answer.status == "late" else self._write_answer
-        await self._durable_of(seating.panel, lambda connection: write(connection, row), urgent=urgent)
+        await self._durable_of(seating.panel, lambda connection: write(connection, row, use), urgent=urgent)
+
+    async def used(self, owner: str, use: Use) -> None:
+        await self._durable(lambda connection: self._keys.used(connection, owner, use, now_ms()))
 
     def _opened(self, row: Mapping[str, Any], done: asyncio.Future[Any]) -> None:
         """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
@@ -163,16 +171,15 @@ class SqlLedger:
         values = {"partial": report.partial, "seconds": report.seconds, "note": report.note}
         if (row := self._unwritten.get(panel)) is not None:  # as whoever writes it then has to write it
             self._unwritten[panel] = {**row, **values}
-        update = panels.update().where(panels.c.id == panel).values(values)
-        await self._durable_of(panel, lambda connection: connection.execute(update), urgent=False)
+        change = {"of": panel, **values}
+        await self._durable_of(panel, lambda connection: connection.execute(_CHANGE_PANEL, change), urgent=False)
 
     async def took(self, report: TurnReport, owner: str) -> TurnReport:
         keep_text = self._content() != "none"
 
         def write(connection: Connection) -> TurnReport:
             kept = self._turns.write(connection, report, owner, keep_text=keep_text)
-            tokens = (report.reply.prompt_tokens, report.reply.completion_tokens)
-            self._keys.used(connection, owner, *tokens, report.reply.cost, now_ms())
+            self._keys.used(connection, owner, report.use, now_ms())
             return kept
 
         return await self._durable(write)
@@ -389,28 +396,30 @@ class SqlLedger:
             "judged_by": "",
         }
 
-    def _write_answer(self, connection: Connection, row: Mapping[str, Any]) -> None:
+    def _write_answer(self, connection: Connection, row: Mapping[str, Any], use: Use) -> None:
         self._gathering.seat(connection, row)
         counts = _counted(row) | ({"late": 1} if row["late"] else {})
         began = row["at_ms"] - round(1000 * row["seconds"])
         self._count(connection, row, seated=1, last_seated_ms=began, **counts)
-        self._use(connection, row)
+        if row["status"] != "late":
+            self._keys.used(connection, row["owner"], use, row["at_ms"])
 
-    def _write_late(self, connection: Connection, row: Mapping[str, Any]) -> None:
-        """A seat that the panel left behind: once when it is late, once more when it answers after all."""
+    def _write_late(self, connection: Connection, row: Mapping[str, Any], use: Use) -> None:
+        """A seat that the panel left behind: once when it is late, once more when it ends. One that is stopped stays
+        late, and says why it has not answered after all.
+        """
         self._gathering.send(connection)
-        earlier = connection.execute(sa.select(seats.c.status).where(seats.c.call == row["call"])).scalar()
+        mine = seats.c.call == row["call"]
+        earlier = connection.execute(sa.select(seats.c.status, seats.c.error).where(mine)).first()
         if earlier is None:
-            self._write_answer(connection, row)
-        elif earlier == "late" and row["status"] != "late" and (counted := _counted(row)):
-            values = {k: v for k, v in row.items() if k not in {"call", "note", "real", "false", "judged_by"}}
-            connection.execute(seats.update().where(seats.c.call == row["call"]).values(values))
+            self._write_answer(connection, row, use)
+        elif earlier.status == "late" and earlier.error is None and row["status"] != "late":
+            kept = {"call", "note", "real", "false", "judged_by"}
+            counted = _counted(row)
+            values = {k: v for k, v in row.items() if k not in kept} if counted else {"error": row["error"]}
+            connection.execute(seats.update().where(mine).values(values))
             self._count(connection, row, **counted)
-            self._use(connection, row)
-
-    def _use(self, connection: Connection, seat: Mapping[str, Any]) -> None:
-        tokens = (seat["prompt_tokens"], seat["completion_tokens"])
-        self._keys.used(connection, seat["owner"], *tokens, seat["cost"], seat["at_ms"])
+            self._keys.used(connection, row["owner"], use, row["at_ms"])
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
         self._gathering.send(connection)

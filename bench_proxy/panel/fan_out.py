@@ -12,7 +12,7 @@ from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.panel.notices import is_quota_notice
 from bench_proxy.panel.seats import Answer, Piece, Seat, SeatError
-from bench_proxy.upstream import Call, Reply, Text, Upstream
+from bench_proxy.upstream import Call, Reply, Text, Thought, Upstream
 
 log = logging.getLogger("bench_proxy")
 
@@ -51,6 +51,7 @@ class _Running:
     ok: bool = False
     first: float | None = None
     size: int = 0
+    thought: int = 0
     characters: Characters = field(default_factory=Characters)
     parts: list[str] = field(default_factory=list)
 
@@ -193,7 +194,8 @@ class FanOut:
         try:
             answer = await self._ask(running)
         except asyncio.CancelledError:
-            stopped = UpstreamError("cancelled", 499, "stopped because the caller hung up or the proxy is stopping")
+            why = "stopped: the caller hung up, the time to merge was over, or the proxy is stopping"
+            stopped = UpstreamError("cancelled", 499, why)
             await self._report(_failed(running, stopped))
             raise
         running.keeping, running.ok = True, answer.status == "ok"
@@ -236,6 +238,8 @@ class FanOut:
                     return replace(event, text=running.text)
                 if isinstance(event, Text) and (text := running.take(event.text)):
                     self._tell(Piece(running.seat, text))
+                elif isinstance(event, Thought):
+                    running.thought += len(event.text)
                 if running.size >= MAX_ANSWER:
                     return Reply(running.text, finish_reason="length")
         raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
@@ -305,6 +309,7 @@ def _answer(running: _Running, reply: Reply) -> Answer:
         completion_tokens=reply.completion_tokens,
         cost=reply.cost,
         finish_reason=reply.finish_reason,
+        thought=running.thought + len(reply.thoughts),
     )
 
 
@@ -317,8 +322,16 @@ def _failed(running: _Running, error: UpstreamError) -> Answer:
         text=running.text,
         first_token_seconds=running.first,
         error=SeatError(error.status, error.kind, whole(error.message), error.retry_after, error.context_window),
+        thought=running.thought,
     )
 
 
 def _late(running: _Running) -> Answer:
-    return Answer(running.seat, "late", running.seconds(), text=running.text, first_token_seconds=running.first)
+    return Answer(
+        running.seat,
+        "late",
+        running.seconds(),
+        text=running.text,
+        first_token_seconds=running.first,
+        thought=running.thought,
+    )

@@ -6,16 +6,20 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
-from bench_proxy.catalog import Model
+from bench_proxy.catalog import Catalog, Model
 from bench_proxy.config import Config
 from bench_proxy.errors import LedgerUnavailable, NobodyCanSit, PanelFailed
+from bench_proxy.estimate import Used, used
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.keys import Use
 from bench_proxy.panel.fan_out import FanOut, Pace
 from bench_proxy.panel.merging import merge_request
 from bench_proxy.panel.seating import Numbering, Plan, for_shape
 from bench_proxy.panel.seats import Answer, Piece, Report, Seat, Seating
+from bench_proxy.size import size
 from bench_proxy.upstream import Upstream
 
 log = logging.getLogger("bench_proxy")
@@ -36,11 +40,16 @@ class Keeping(Protocol):
     async def opened(self, seating: Seating, owner: str, asked: str, at_ms: int) -> None: ...
 
     async def answered(
-        self, seating: Seating, owner: str, answer: Answer, place: int, *, late: bool, urgent: bool = True
+        self, seating: Seating, owner: str, answer: Answer, place: int, use: Use, *, late: bool, urgent: bool = True
     ) -> None:
-        """`place` is the seat's on the panel. Returns once the answer is durable, which one that nobody waits for yet
-        (`urgent` False) may be a little later.
+        """`place` is the seat's on the panel, `use` counts in its owner's budget: once, that of a late one with its
+        end. Returns once the answer is durable, which one that nobody waits for yet (`urgent` False) may be a little
+        later.
         """
+        ...
+
+    async def used(self, owner: str, use: Use) -> None:
+        """Count in its owner's budget what a seat has used that is on no panel's record."""
         ...
 
     async def closed(self, report: Report) -> None: ...
@@ -55,6 +64,9 @@ class Staff(Protocol):
     @property
     def ledger(self) -> Keeping: ...
 
+    @property
+    def catalog(self) -> Catalog: ...
+
     async def decide_shape(self, request: ChatRequest, config: Config, *, asked: bool) -> tuple[str, str]:
         """The kind of task and who said so; nobody is asked unless a seat depends on it."""
         ...
@@ -63,8 +75,8 @@ class Staff(Protocol):
         """The stalest candidates, reserved across all processes."""
         ...
 
-    async def mergers(self, report: Report, config: Config, request: ChatRequest) -> list[str]:
-        """Who is asked to merge, in order."""
+    async def mergers(self, report: Report, config: Config, tokens: int) -> list[str]:
+        """Who is asked to merge so many tokens, in order."""
         ...
 
     def note(self, answer: Answer, request: ChatRequest) -> None:
@@ -84,13 +96,16 @@ class Panel:
         owner: str,
         planned: Plan,
         numbering: Numbering,
+        tokens: int,
     ) -> None:
+        """`tokens` is the size of the request."""
         self.id = numbering.panel
         self.brief = brief
         self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self.seating: asyncio.Future[Seating] = asyncio.get_running_loop().create_future()
         self._staff = staff
         self._config = config
+        self._catalog = staff.catalog
         self._owner = owner
         self._plan = planned
         self._numbering = numbering
@@ -101,8 +116,14 @@ class Panel:
         self._left: list[Model] = []
         self._added: list[Seat] = []
         self._replacing = asyncio.Lock()
+        self._used: dict[str, Used] = {}
         self._stages: asyncio.Queue[FanOut | None] = asyncio.Queue()
-        self._fan_out = self._stage(request, piecewise=_told_piecewise(brief, config))
+        self._fan_out = self._stage(request, tokens, piecewise=_told_piecewise(brief, config))
+
+    @property
+    def used(self) -> Used:
+        """What its seats have used; of those that have not ended, a late one until it was left behind."""
+        return sum(self._used.values(), Used())
 
     async def events(self) -> AsyncGenerator[Piece | Answer, None]:
         """What the seats say and how they end, then the same of the merger; until the panel is over."""
@@ -153,12 +174,12 @@ class Panel:
         report = Report(replace(seating, seats=of), told, time.monotonic() - self._began, note)
         await self._try(self._staff.ledger.closed(report))
 
-    def _stage(self, request: ChatRequest, *, piecewise: bool, pace: Pace | None = None) -> FanOut:
+    def _stage(self, request: ChatRequest, tokens: int, *, piecewise: bool, pace: Pace | None = None) -> FanOut:
         stage = FanOut(
             self._staff.upstream,
             request,
             pace or self._pace,
-            self._keep,
+            partial(self._keep, tokens),
             # A blind seat that came later than the others would be known for an explorer.
             replace=None if self.brief.blind else self._replace,
             tags=(f"bench-panel:{self.id}", f"bench-collection:{self.brief.collection}"),
@@ -223,9 +244,10 @@ class Panel:
             )
         failed: list[str] = []
         request = merge_request(self._request, report.ok)
-        for alias in await self._staff.mergers(report, self._config, request):
+        tokens = size(request.messages, request.settings).tokens
+        for alias in await self._staff.mergers(report, self._config, tokens):
             left = self._pace.deadline - (time.monotonic() - self._began)
-            answer = await self._ask_merger(request, alias, max(left, LEAST_TO_MERGE))
+            answer = await self._ask_merger(request, tokens, alias, max(left, LEAST_TO_MERGE))
             gave_up = (*report.gave_up, report.merger) if report.merger is not None else ()
             report = replace(report, merger=answer, gave_up=gave_up)
             if answer.status == "ok":
@@ -239,10 +261,10 @@ class Panel:
         who = f"{' and '.join(failed)} failed" if failed else "no model that may merge can take the answers"
         return replace(report, note=f"Not merged: {who}. These are the answers.")
 
-    async def _ask_merger(self, request: ChatRequest, alias: str, seconds: float) -> Answer:
+    async def _ask_merger(self, request: ChatRequest, tokens: int, alias: str, seconds: float) -> Answer:
         """What is left of the panel's deadline is the merger's."""
         seat = self._numbering.seat("merger", alias)
-        stage = self._stage(request, piecewise=self.brief.stream, pace=replace(self._pace, deadline=seconds))
+        stage = self._stage(request, tokens, piecewise=self.brief.stream, pace=replace(self._pace, deadline=seconds))
         try:
             stage.start(seat)
             answers = await stage.until_over()
@@ -250,15 +272,35 @@ class Panel:
         finally:
             await stage.cancel()
 
-    async def _keep(self, answer: Answer, late: bool, last: bool) -> None:
+    async def _keep(self, tokens: int, answer: Answer, late: bool, last: bool) -> None:
+        """`tokens` is the size of what the seat was asked."""
         self._staff.note(answer, self._request)
-        # A member can answer before the explorers are seated; its row needs the seating.
-        seating = await asyncio.shield(self.seating)
+        use = self._count(answer, tokens).in_budget
+        try:
+            # A member can answer before the explorers are seated; its row needs the seating.
+            seating = await asyncio.shield(self.seating)
+        except asyncio.CancelledError:  # a panel that is stopped before it is seated is not on the record
+            await self._try(self._staff.ledger.used(self._owner, use))
+            raise
         seats = (*seating.seats, *self._added)
         place = seats.index(answer.seat) if answer.seat in seats else len(seats)
         # A streamed reply tells of each seat at once, a whole one of all together.
         urgent = last or self.brief.stream
-        await self._try(self._staff.ledger.answered(seating, self._owner, answer, place, late=late, urgent=urgent))
+        keeping = self._staff.ledger.answered(seating, self._owner, answer, place, use, late=late, urgent=urgent)
+        await self._try(keeping)
+
+    def _count(self, answer: Answer, tokens: int) -> Used:
+        self._used[answer.seat.call] = counted = used(
+            self._catalog.get(answer.seat.alias),
+            tokens,
+            answer.text,
+            thought=answer.thought,
+            failed=answer.error.type if answer.error else "",
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            cost=answer.cost,
+        )
+        return counted
 
     async def _try(self, writing: Awaitable[None]) -> None:
         """Answers flow without the ledger; the reply says that they are not on the record."""

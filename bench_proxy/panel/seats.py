@@ -66,7 +66,9 @@ class SeatError:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a seat. `seconds` count from the seat's start; `cost` is in US dollars, None when unknown."""
+    """What became of a seat. `seconds` count from the seat's start; `cost` is in US dollars, None when unknown;
+    `thought` counts the characters that were thought aloud.
+    """
 
     seat: Seat
     status: Status
@@ -78,6 +80,7 @@ class Answer:
     cost: float | None = None
     finish_reason: str | None = None
     error: SeatError | None = None
+    thought: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The seat in the `bench` object; what is not known is left out."""

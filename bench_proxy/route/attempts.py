@@ -11,7 +11,7 @@ from bench_proxy.catalog import Model
 from bench_proxy.characters import Characters
 from bench_proxy.characters import whole as whole_text
 from bench_proxy.formats.base import Spoken
-from bench_proxy.formats.relays import Native, Relayed, Relaying, Said
+from bench_proxy.formats.relays import Native, Relayed, Relaying
 from bench_proxy.route.fitting import Prepared, fit
 from bench_proxy.route.untangling import CallBegun, Piece, Untangling, whole
 from bench_proxy.upstream import Call, CallPiece, Event, NativeCall, NativeUpstream, Reply, Text, Thought, Upstream
@@ -64,10 +64,6 @@ class Attempt(ABC):
         """What the caller hears of an event of the stream. Raises UpstreamError."""
 
     @abstractmethod
-    def ran_out(self) -> bool:
-        """The stream has ended: whether the answer has."""
-
-    @abstractmethod
     async def complete(self, seconds: float, tags: Tags) -> None:
         """Get the whole answer. Raises UpstreamError."""
 
@@ -111,9 +107,6 @@ class ChatAttempt(Attempt):
         pieces = self._ended(event) if isinstance(event, Reply) else self._pieces(event)
         self.answers = self.answers or any(_counts(piece) for piece in pieces)
         return pieces
-
-    def ran_out(self) -> bool:
-        return False
 
     async def complete(self, seconds: float, tags: Tags) -> None:
         reply = (await self._upstream.complete(self._call(seconds, tags))).sound()
@@ -163,72 +156,53 @@ class NativeAttempt(Attempt):
         self._native = native
         self._foreign = foreign
         self._hearing = native.relaying.hearing()
-        self._said = self._hearing.said
 
     @property
     def said(self) -> str:
-        return self._said.text
+        return self._hearing.said.text
 
     @property
     def thought(self) -> int:
-        return self._said.thought
+        return self._hearing.said.thought
 
     @property
     def size(self) -> int:
-        return self._said.size
+        return self._hearing.said.size
 
     @property
     def calls(self) -> int:
-        return self._said.calls
+        return len(self._hearing.said.calls)
 
     @property
     def last(self) -> list[Relayed]:
         return self._hearing.last
 
-    def stream(self, seconds: float, tags: Tags) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    def stream(
+        self, seconds: float, tags: Tags
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Relayed] | Reply]]:
         return self._upstream.stream_native(self._call(seconds, tags))
 
-    def heard(self, event: bytes) -> Sequence[Relayed]:
-        told = self._hearing.heard(event)
-        self.answers = self._said.answers
-        if self._hearing.over:
-            self._ended()
-        return told
-
-    def ran_out(self) -> bool:
-        if self._hearing.ran_out():
-            self._ended()
-        return self.over
+    def heard(self, event: Sequence[Relayed] | Reply) -> Sequence[Relayed]:
+        self.answers = self._hearing.said.answers
+        if isinstance(event, Reply):
+            self._ended(event)
+            return ()
+        return event
 
     async def complete(self, seconds: float, tags: Tags) -> None:
-        self.data = await self._upstream.complete_native(self._call(seconds, tags))
-        self._said = self._native.relaying.understood(self.data)
-        self.answers = self._said.answers
-        self._ended()
+        self.data, reply = await self._upstream.complete_native(self._call(seconds, tags))
+        self.answers = self._hearing.said.answers
+        self._ended(reply)
 
     def _call(self, seconds: float, tags: Tags) -> NativeCall:
         relaying = self._native.relaying
         body = relaying.fitted(self._native.body, foreign=self._foreign, most_output=self.model.max_output)
-        return NativeCall(self.model.alias, relaying.dialect, body, seconds, tags, self._native.headers)
+        headers = self._native.headers
+        return NativeCall(self.model.alias, relaying.dialect, self._hearing, body, seconds, tags, headers)
 
-    def _ended(self) -> None:
+    def _ended(self, reply: Reply) -> None:
         self.over = True
-        reply = _reply(self._said)
-        self.reply = replace(reply, cost=self._upstream.cost(self.model.alias, reply))
-
-
-def _reply(said: Said) -> Reply:
-    reply = Reply(
-        said.text,
-        said.finish_reason,
-        said.prompt_tokens,
-        said.completion_tokens,
-        reasoned=said.thought > 0,
-        cached_tokens=said.cached_tokens,
-        cache_write_tokens=said.cache_write_tokens,
-        reasoning_tokens=said.reasoning_tokens,
-    )
-    return reply.sound()
+        self.reply = reply.sound()
 
 
 def _counts(piece: Piece) -> bool:

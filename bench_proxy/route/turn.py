@@ -11,9 +11,11 @@ from typing import Any, Protocol
 from bench_proxy.catalog import Model
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, LedgerUnavailable, TurnFailed, UpstreamError
+from bench_proxy.estimate import Used, used, written
 from bench_proxy.formats.base import Spoken, Usage
 from bench_proxy.formats.relays import Native, Relayed, Relaying
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.keys import Use
 from bench_proxy.route.attempts import Attempt, ChatAttempt, NativeAttempt
 from bench_proxy.route.deadline import within
 from bench_proxy.route.failover import Failover
@@ -21,7 +23,6 @@ from bench_proxy.route.fitting import Prepared
 from bench_proxy.route.stickiness import Sticky
 from bench_proxy.route.turns import NotAsked, Pin, TurnReport, TurnStatus
 from bench_proxy.route.untangling import Piece
-from bench_proxy.size import text_tokens
 from bench_proxy.upstream import NativeUpstream, Reply, Text, Thought, Upstream
 
 log = logging.getLogger("bench_proxy")
@@ -140,6 +141,9 @@ class Turn:
         self.conversation = question.pin.conversation
         self.number = question.pin.turns + 1
         self.tools = question.prepared.tools
+        self.used = Used()
+        """What has been used by members whose calls have ended."""
+
         self._staff = staff
         self._config = config
         self._question = question
@@ -306,8 +310,7 @@ class Turn:
                         return
         except TimeoutError:
             raise _late(self._until - self._began) from None
-        if not attempt.ran_out():
-            raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
+        raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
 
     async def _complete(self, attempt: Attempt) -> None:
         """Within its share of the turn, so that a member which never answers leaves time for another."""
@@ -361,6 +364,7 @@ class Turn:
 
     def _failed(self, attempt: Attempt, error: UpstreamError) -> None:
         self._asked = None
+        self._count(attempt, error.kind)
         if self._can_be_told_in_chat(attempt) and error.kind in ASKED_ANEW:
             log.info(
                 "conversation %s: %s is asked anew, in chat: %s", self.conversation, attempt.model.alias, error.message
@@ -377,6 +381,7 @@ class Turn:
         reply = attempt.reply
         alias, seconds = attempt.model.alias, time.monotonic() - attempt.since
         self._staff.heard(alias, self._question.prepared.request, reply, attempt.calls, seconds)
+        self._count(attempt)
         report = self._report("ok", attempt, reply)
         kept = await self._record(report)
         data = self._as_json(kept or report)
@@ -391,7 +396,7 @@ class Turn:
 
     async def _broken(self, attempt: Attempt, error: UpstreamError) -> TurnFailed:
         self._failed(attempt, error)
-        report = self._report("error", attempt, self._used(attempt))
+        report = self._report("error", attempt, self._estimated(attempt))
         report = await self._record(report) or report
         alias = attempt.model.alias
         words = f"{alias} broke off after its answer had begun: {error.status} {error.kind}: {error.message}"
@@ -407,13 +412,29 @@ class Turn:
     def _broken_off(self, status: TurnStatus) -> None:
         """What was used until then is on the record, as far as it can be known."""
         attempt = self._asked
-        used = Reply("") if attempt is None else self._used(attempt)
-        self._staff.keep(self._report(status, attempt, used), self._question.owner)
+        reply = Reply("") if attempt is None else self._estimated(attempt)
+        if attempt is not None and not self._reported:
+            self._count(attempt)
+        self._staff.keep(self._report(status, attempt, reply), self._question.owner)
 
-    def _used(self, attempt: Attempt) -> Reply:
-        """An estimate: a member that was stopped does not say what it used."""
-        written = round(text_tokens(attempt.said)) + attempt.thought // 4
-        return Reply(attempt.said, prompt_tokens=self._question.tokens, completion_tokens=written)
+    def _estimated(self, attempt: Attempt) -> Reply:
+        """A member that was stopped does not say what it used."""
+        tokens = written(attempt.said, attempt.thought)
+        return Reply(attempt.said, prompt_tokens=self._question.tokens, completion_tokens=tokens)
+
+    def _count(self, attempt: Attempt, failed: str = "") -> None:
+        reply = attempt.reply
+        self.used += used(
+            attempt.model,
+            self._question.tokens,
+            reply.text or attempt.said,
+            thought=attempt.thought or len(reply.thoughts),
+            failed=failed,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cached_tokens=reply.cached_tokens,
+            cost=reply.cost,
+        )
 
     async def _record(self, report: TurnReport) -> TurnReport | None:
         """The turn as it was recorded; None when it could not be."""
@@ -444,6 +465,8 @@ class Turn:
             status=status,
             seconds=time.monotonic() - self._began,
             reply=reply,
+            # Once, whatever goes wrong behind it.
+            use=Use() if self._reported else self.used.in_budget,
             failed_over=self._failover.failed,
             skipped=question.skipped,
             # Whoever speaks the caller's own format is told of everything.

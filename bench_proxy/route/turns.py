@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from bench_proxy.keys import Use
 from bench_proxy.upstream import Reply
 
 StickyBy = Literal["header", "client session", "fingerprint", "bench.conversation"]
@@ -62,8 +63,9 @@ class TurnReport:
 
     `sticky` is the key's digest. `turn` counts from 1, `number` is n of the call `<conversation>.<n>`; both call
     and alias are empty where no member answered. Seconds count from the turn's start, `at_ms` is when that was.
-    `reply` has what the member used; it is estimated where the caller hung up. `left_out` are tools that the member
-    was not told of.
+    `reply` has what the member used; it is estimated where the caller hung up. `use` is what counts in its owner's
+    budget: of all members that were asked, estimated where they do not say it. `left_out` are tools that the member was
+    not told of.
     """
 
     conversation: str
@@ -82,6 +84,7 @@ class TurnReport:
     first_piece_seconds: float | None = None
     tool_calls: int = 0
     reply: Reply = field(default_factory=lambda: Reply(""))
+    use: Use = field(default_factory=Use)
     failed_over: Sequence[Failed] = ()
     skipped: Sequence[NotAsked] = ()
     left_out: Sequence[str] = ()

@@ -10,6 +10,7 @@ from bench_proxy.formats.anthropic_relay import MessagesRelaying
 from bench_proxy.formats.anthropic_turns import SIGNATURE, MessagesTurn
 from bench_proxy.formats.base import Envelope
 from bench_proxy.formats.relays import Relayed, Said
+from tests.hearing import hear, understood
 
 Json = dict[str, Any]
 
@@ -41,7 +42,7 @@ STOP = line("message_stop")
 
 def heard(*events: bytes) -> tuple[list[Relayed], list[Relayed], Said]:
     hearing = MESSAGES.hearing()
-    passed = [event for data in events for event in hearing.heard(data)]
+    passed = hear(hearing, *events)
     return passed, hearing.last, hearing.said
 
 
@@ -142,9 +143,8 @@ def test_what_ends_an_answer_waits_with_all_that_comes_behind_it() -> None:
 
 def test_a_stream_without_message_stop_has_not_ended() -> None:
     hearing = MESSAGES.hearing()
-    for event in (START, HELLO, DELTA):
-        hearing.heard(event)
-    assert not hearing.ran_out()
+    hear(hearing, START, HELLO, DELTA)
+    assert not hearing.ended
 
 
 def test_a_reply_that_had_to_begin_before_has_one_beginning_and_all_of_the_usage() -> None:
@@ -189,8 +189,8 @@ def test_a_model_that_is_named_twice_is_replaced_where_it_is_the_messages() -> N
 
 def test_what_was_used_said_and_called() -> None:
     _, _, said = heard(START, THINKING, THOUGHT, TEXT, HELLO, CALL, DELTA, STOP)
-    assert (said.text, said.thought, said.calls, said.finish_reason) == ("Hello.", 3, 1, "stop")
-    assert (said.prompt_tokens, said.cached_tokens, said.completion_tokens) == (25, 20, 12)
+    assert (said.text, said.thought, len(said.calls), said.finish_reason) == ("Hello.", 3, 1, "stop")
+    assert said.usage == {"input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 12}
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,9 @@ BODY = (
 def test_a_whole_answer_keeps_every_byte_but_the_model_and_has_bench() -> None:
     expected = BODY.replace(b"claude-opus-4-5", b"bench/core:route")[:-1] + b',"bench":{"reply":"route"}}'
     assert MESSAGES.whole(BODY, "bench/core:route", BENCH) == expected
-    said = MESSAGES.understood(BODY)
-    assert (said.answers, said.calls, said.prompt_tokens, said.finish_reason) == (True, 1, 5, "tool_calls")
+    said = understood(MESSAGES, BODY)
+    assert (said.answers, len(said.calls), said.finish_reason) == (True, 1, "tool_calls")
+    assert said.usage == {"input_tokens": 5, "output_tokens": 7}
 
 
 def test_numbers_are_not_rounded_where_a_body_has_to_be_written_anew() -> None:

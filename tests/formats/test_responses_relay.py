@@ -10,6 +10,7 @@ from bench_proxy.formats.base import Envelope
 from bench_proxy.formats.relays import Relayed, Said
 from bench_proxy.formats.responses_relay import ResponsesRelaying
 from bench_proxy.formats.responses_turns import ResponsesTurn
+from tests.hearing import hear, understood
 
 Json = dict[str, Any]
 
@@ -45,7 +46,7 @@ STREAM = (CREATED, IN_PROGRESS, REASONING, ADDED, HELLO, COMPLETED)
 
 def heard(*events: bytes) -> tuple[list[Relayed], list[Relayed], Said]:
     hearing = RESPONSES.hearing()
-    passed = [event for data in events for event in hearing.heard(data)]
+    passed = hear(hearing, *events)
     return passed, hearing.last, hearing.said
 
 
@@ -196,23 +197,21 @@ def test_what_was_used_said_and_called() -> None:
     added = line("response.output_item.added", 4, item=CALLED)
     completed = line("response.completed", 5, response=response("completed", output=[SPOKE, CALLED], usage=USAGE))
     _, _, said = heard(CREATED, ADDED, HELLO, added, completed)
-    assert (said.text, said.calls, said.finish_reason) == ("Hello.", 1, "tool_calls")
-    assert (said.prompt_tokens, said.cached_tokens, said.completion_tokens, said.reasoning_tokens) == (30, 20, 12, 7)
+    assert (said.text, len(said.calls), said.finish_reason, said.usage) == ("Hello.", 1, "tool_calls", USAGE)
 
 
 def test_an_answer_that_was_cut_is_incomplete() -> None:
     cut = response("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[SPOKE])
     hearing = RESPONSES.hearing()
-    hearing.heard(line("response.incomplete", 1, response=cut))
+    hear(hearing, line("response.incomplete", 1, response=cut))
     assert hearing.over
     assert (hearing.said.finish_reason, hearing.said.text) == ("length", "Hello.")
 
 
 def test_a_stream_without_its_last_event_has_not_ended() -> None:
     hearing = RESPONSES.hearing()
-    for event in STREAM[:-1]:
-        hearing.heard(event)
-    assert not hearing.ran_out()
+    hear(hearing, *STREAM[:-1])
+    assert not hearing.ended
 
 
 # Whole.
@@ -222,8 +221,8 @@ def test_a_whole_answer_keeps_every_byte_but_the_model_and_has_bench() -> None:
     body = json.dumps(response("completed", output=[REASONED, SPOKE, CALLED], usage=USAGE)).encode()
     expected = body.replace(b"gpt-5.5", b"bench/core:route")[:-1] + b',"bench":{"reply":"route"}}'
     assert RESPONSES.whole(body, "bench/core:route", BENCH) == expected
-    said = RESPONSES.understood(body)
-    assert (said.text, said.calls, said.finish_reason, said.prompt_tokens) == ("Hello.", 1, "tool_calls", 30)
+    said = understood(RESPONSES, body)
+    assert (said.text, len(said.calls), said.finish_reason, said.usage) == ("Hello.", 1, "tool_calls", USAGE)
 
 
 # What is sent.

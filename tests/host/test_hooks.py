@@ -465,6 +465,32 @@ def test_tokens_a_minute_count_once_what_all_seats_used(
         assert "tokens" in refusal(ask(caller, model, max_tokens=5), 429)["message"]
 
 
+LONG = "word " * 400
+"""A prompt of 400 to 560 tokens, whoever estimates it."""
+
+
+@pytest.mark.parametrize("model", ["bench/gate-cancelled", "bench/gate:route"])
+def test_tokens_a_minute_count_what_callers_who_hang_up_have_used(
+    ruled_proxy: Proxy, models: Upstream, model: str
+) -> None:
+    with key(ruled_proxy, "tpm_limit", 2000) as caller:
+        bearer = caller.headers["authorization"].removeprefix("Bearer ")
+        body = json.dumps(question(model, LONG, max_tokens=800, stream=True)).encode()
+        with closing(connect(ruled_proxy.url)) as leaving:
+            leaving.sendall(request_bytes(body, key=bearer))
+            models.wait_for(lambda calls: calls)
+        # The most that it may use is given back, the prompt is not.
+        assert eventually(lambda: ask(caller, "bench/one", max_tokens=900).status_code == 200)
+        assert "tokens" in refusal(ask(caller, "bench/one", max_tokens=1700), 429)["message"]
+
+
+def test_tokens_a_minute_count_what_late_seats_were_asked(ruled_proxy: Proxy, models: Upstream) -> None:
+    with key(ruled_proxy, "tpm_limit", 900) as caller:
+        assert ask(caller, "bench/late", LONG, max_tokens=5).status_code == 200
+        assert "tokens" in refusal(ask(caller, "bench/one", LONG, max_tokens=5), 429)["message"]
+    models.release("gate-a")
+
+
 def free(caller: httpx.Client) -> bool:
     return ask(caller, "bench/one").status_code == 200
 

@@ -126,6 +126,12 @@ def test_a_collection_among_litellms_models_is_no_model() -> None:
     assert [h.alias for h in hosted(router)] == ["gpt"]
 
 
+def test_a_model_that_is_named_like_a_collection_is_none_that_can_be_called() -> None:
+    names = ("gpt", "bench/no-collection", "Bench/gpt")
+    router = Router(model_list=[entry(name, "openai/gpt-4o") for name in names])
+    assert [h.alias for h in hosted(router)] == ["gpt"]
+
+
 def test_the_fingerprint_changes_with_the_deployments() -> None:
     router = Router(model_list=LISTED[:2])
     before = fingerprint(router)

@@ -13,7 +13,10 @@ from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
 
 from bench_proxy.errors import UpstreamError
-from bench_proxy.formats.relays import Dialect
+from bench_proxy.formats.anthropic_relay import MessagesHearing
+from bench_proxy.formats.gemini_relay import GeminiHearing
+from bench_proxy.formats.relays import Dialect, Hearing
+from bench_proxy.formats.responses_relay import ResponsesHearing
 from bench_proxy.host.answer import LONGEST_LINE
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.native import NativeLane
@@ -25,6 +28,11 @@ from tests.native_upstream import BODIES, EVENTS, HEADERS, WHOLES, NativeServer,
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of LiteLLM, at fields it did not know
 
 DIALECTS: tuple[Dialect, ...] = ("messages", "responses", "gemini")
+HEARINGS: Mapping[Dialect, type[Hearing]] = {
+    "messages": MessagesHearing,
+    "responses": ResponsesHearing,
+    "gemini": GeminiHearing,
+}
 LANES = ("auto", "router")
 WITHIN = 20
 PRICES = {
@@ -41,7 +49,8 @@ MODELS: Mapping[Dialect, tuple[str, str]] = {
 
 
 def call(dialect: Dialect, **more: Any) -> NativeCall:
-    return NativeCall("it", dialect, BODIES[dialect], 3 * WITHIN, ("a-tag",), {**HEADERS[dialect], **more})
+    hearing = HEARINGS[dialect]()
+    return NativeCall("it", dialect, hearing, BODIES[dialect], 3 * WITHIN, ("a-tag",), {**HEADERS[dialect], **more})
 
 
 def deployment(dialect: Dialect, url: str, **params: Any) -> dict[str, Any]:
@@ -52,11 +61,15 @@ def deployment(dialect: Dialect, url: str, **params: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def lane(dialect: Dialect, forced: str, server: NativeServer, **params: Any) -> AsyncIterator[NativeLane]:
-    router = Router(model_list=[deployment(dialect, server.url, **params)], disable_cooldowns=True)
+async def lane(
+    dialect: Dialect, forced: str, server: NativeServer, *others: dict[str, Any], priced: bool = True, **params: Any
+) -> AsyncIterator[NativeLane]:
+    router = Router(model_list=[*others, deployment(dialect, server.url, **params)], disable_cooldowns=True)
     reporting = Reporting()
-    lean = LeanLane(lambda: router, RouterLane(lambda: router), reporting, lambda: FORCED[forced])
-    native = NativeLane(lambda: router, lean, lambda: FORCED[forced])
+    lean = LeanLane(
+        lambda: router, RouterLane(lambda: router), reporting, lambda: FORCED[forced], lambda _alias: priced
+    )
+    native = NativeLane(lambda: router, lean, lambda: FORCED[forced], lambda _alias: priced)
     assert bool(native.why_router("it", dialect)) == (forced == "router")
     try:
         yield native
@@ -68,13 +81,17 @@ async def lane(dialect: Dialect, forced: str, server: NativeServer, **params: An
 FORCED = {forced: {"it": forced} for forced in LANES}
 
 
-async def streamed(native: NativeLane, of: NativeCall) -> list[bytes]:
+async def streamed(native: NativeLane, of: NativeCall) -> tuple[list[bytes], Reply]:
     async with asyncio.timeout(WITHIN), native.stream_native(of) as events:
-        return [event async for event in events]
+        *passed, reply = [event async for event in events]
+    assert isinstance(reply, Reply)
+    relayed = [event for one in passed if not isinstance(one, Reply) for event in one]
+    return [event.data for event in [*relayed, *of.hearing.last]], reply
 
 
-async def asked(native: NativeLane, of: NativeCall, *, stream: bool) -> object:
-    return await (streamed(native, of) if stream else native.complete_native(of))
+async def asked(native: NativeLane, of: NativeCall, *, stream: bool) -> Reply:
+    _, reply = await (streamed(native, of) if stream else native.complete_native(of))
+    return reply
 
 
 async def failure(dialect: Dialect, forced: str, script: Script, *, stream: bool) -> UpstreamError:
@@ -88,7 +105,8 @@ async def failure(dialect: Dialect, forced: str, script: Script, *, stream: bool
 
 async def test_the_lean_lane_passes_a_whole_answer_on_byte_for_byte(dialect: Dialect) -> None:
     async with serving() as server, lane(dialect, "auto", server) as native:
-        assert await native.complete_native(call(dialect)) == encoded(WHOLES[dialect])
+        body, _ = await native.complete_native(call(dialect))
+    assert body == encoded(WHOLES[dialect])
 
 
 @pytest.fixture(params=DIALECTS)
@@ -98,7 +116,8 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
 
 async def test_the_lean_lane_passes_a_stream_on_byte_for_byte(dialect: Dialect) -> None:
     async with serving() as server, lane(dialect, "auto", server) as native:
-        assert await streamed(native, call(dialect)) == [encoded(event) for event in EVENTS[dialect]]
+        events, _ = await streamed(native, call(dialect))
+    assert events == [encoded(event) for event in EVENTS[dialect]]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -128,16 +147,16 @@ def as_litellm_changes_it(dialect: Dialect, said: Any) -> Any:
 
 async def test_the_routers_lane_passes_a_whole_answer_on(dialect: Dialect) -> None:
     async with serving() as server, lane(dialect, "router", server) as native:
-        said = json.loads(await native.complete_native(call(dialect)))
+        body, _ = await native.complete_native(call(dialect))
         assert server.faults == []
-    assert as_litellm_changes_it(dialect, said) == WHOLES[dialect]
+    assert as_litellm_changes_it(dialect, json.loads(body)) == WHOLES[dialect]
 
 
 async def test_the_routers_lane_passes_a_stream_on(dialect: Dialect) -> None:
     async with serving() as server, lane(dialect, "router", server) as native:
-        said = [json.loads(data) for data in await streamed(native, call(dialect))]
+        events, _ = await streamed(native, call(dialect))
         assert server.faults == []
-    assert [as_litellm_changes_it(dialect, event) for event in said] == EVENTS[dialect]
+    assert [as_litellm_changes_it(dialect, json.loads(event)) for event in events] == EVENTS[dialect]
 
 
 REFUSALS: list[tuple[int, dict[str, str], str, str]] = [
@@ -271,6 +290,16 @@ async def test_a_stream_that_breaks_fails_the_call(dialect: Dialect, forced: str
     assert failed.status >= 500
 
 
+@pytest.mark.parametrize("forced", LANES)
+@pytest.mark.parametrize("dialect_of_it", ["messages", "responses"])
+async def test_a_stream_that_stays_open_behind_its_end_has_ended(dialect_of_it: Dialect, forced: str) -> None:
+    frames = [sse(dialect_of_it, event) for event in EVENTS[dialect_of_it]]
+    script = Script(events=[*frames, b"data: {}\n\n"], hangs=len(frames))
+    async with serving(script) as server, lane(dialect_of_it, forced, server) as native:
+        events, _ = await streamed(native, call(dialect_of_it))
+    assert len(events) == len(frames)
+
+
 @pytest.mark.parametrize(
     "frame", [b"data: {nonsense\n\n", b"data: [1]\n\n", b'data: {"type": "content_block_delta"}\n\n']
 )
@@ -339,18 +368,65 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("forced", LANES)
-async def test_litellm_is_told_once_of_an_answer_with_its_tokens_and_cost(
+async def test_an_answers_tokens_and_cost_are_ours_and_litellm_is_told_once_of_them(
     dialect: Dialect, forced: str, stream: bool, listener: Listener
 ) -> None:
     async with serving() as server, lane(dialect, forced, server) as native:
-        await asked(native, call(dialect), stream=stream)
+        reply = await asked(native, call(dialect), stream=stream)
         kind, told = await listener.one()
     assert kind == "success"
     assert (told["prompt_tokens"], told["completion_tokens"]) == (130, 5)
+    assert (reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens) == (130, 100, 5)
+    assert (reply.cache_write_tokens, reply.reasoning_tokens) == ((20, None) if dialect == "messages" else (None, 3))
+    assert (reply.text, reply.finish_reason, reply.reasoned) == ("Green \u6f22.", "tool_calls", True)
     assert told["model_group"] == "it"
     assert "a-tag" in told["request_tags"]
+    assert (reply.cost, told["response_cost"]) == (pytest.approx(cost(dialect)), pytest.approx(cost(dialect)))
+
+
+def cost(dialect: Dialect) -> float:
     fresh, written = (10, 20) if dialect == "messages" else (30, 0)
-    assert told["response_cost"] == pytest.approx(fresh * 1e-6 + written * 3e-6 + 100 * 1e-7 + 5 * 2e-6)
+    return fresh * 1e-6 + written * 3e-6 + 100 * 1e-7 + 5 * 2e-6
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("forced", LANES)
+async def test_an_answer_costs_what_the_deployment_takes_that_gave_it(
+    dialect: Dialect, forced: str, stream: bool
+) -> None:
+    dear = deployment(dialect, "http://nowhere", weight=0)
+    dear["model_info"] |= {"id": "dear", **{name: 10 * price for name, price in PRICES.items()}}
+    async with serving() as server, lane(dialect, forced, server, dear, weight=1) as native:
+        assert (await asked(native, call(dialect), stream=stream)).cost == pytest.approx(cost(dialect))
+
+
+@pytest.mark.parametrize("forced", LANES)
+async def test_what_a_model_without_a_price_costs_is_not_known(dialect: Dialect, forced: str) -> None:
+    async with serving() as server, lane(dialect, forced, server, priced=False) as native:
+        reply = await asked(native, call(dialect), stream=True)
+    assert (reply.prompt_tokens, reply.cost) == (130, None)
+
+
+async def test_tokens_that_are_no_numbers_are_not_known(dialect: Dialect) -> None:
+    name = "usageMetadata" if dialect == "gemini" else "usage"
+    used = dict.fromkeys(WHOLES[dialect][name], "many")
+    script = Script(body=encoded({**WHOLES[dialect], name: used}))
+    async with serving(script) as server, lane(dialect, "auto", server) as native:
+        reply = await asked(native, call(dialect), stream=False)
+    assert (reply.text, reply.prompt_tokens, reply.cost) == ("Green \u6f22.", None, None)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_litellm_is_told_what_was_said_thought_and_called(
+    dialect: Dialect, stream: bool, listener: Listener
+) -> None:
+    async with serving() as server, lane(dialect, "auto", server) as native:
+        await asked(native, call(dialect), stream=stream)
+        _, told = await listener.one()
+    ((message, reason),) = [(choice["message"], choice["finish_reason"]) for choice in told["response"]["choices"]]
+    assert (message["content"], message["reasoning_content"].strip(" \u2028")) == ("Green \u6f22.", "Hm.")
+    (called,) = [call["function"] for call in message["tool_calls"]]
+    assert (called["name"], json.loads(called["arguments"]), reason) == ("look", {"b": 1}, "tool_calls")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -370,9 +446,10 @@ async def test_litellm_is_told_once_of_an_error_in_a_stream_and_of_a_hang_up_at_
     dialect: Dialect, listener: Listener
 ) -> None:
     async with serving() as server, lane(dialect, "auto", server) as native:
-        async with native.stream_native(call(dialect)) as events:
-            async for data in events:
-                if any(word in data for word in (b'"message_stop"', b'"response.completed"', b'"finishReason"')):
+        of = call(dialect)
+        async with native.stream_native(of) as events:
+            async for event in events:
+                if of.hearing.ended and (isinstance(event, Reply) or not of.hearing.over):
                     break
         assert (await listener.one())[0] == "success"
         listener.heard.clear()
@@ -471,17 +548,6 @@ def test_an_organisation_is_a_maker_of_its_own_whose_key_is_not_shown() -> None:
     assert len(set(seen)) == len(seen)
     assert not any("key" in maker or "org-1" in maker for maker in seen)
     assert made_by("responses", deployments[0]) == seen[0]
-
-
-def test_a_price_is_known_for_what_a_turn_used() -> None:
-    router = Router(model_list=[deployment("messages", "http://there")])
-    lean = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), dict)
-    used = Reply("", prompt_tokens=130, completion_tokens=5, cached_tokens=100)
-    native = NativeLane(lambda: router, lean, dict)
-    assert native.cost("it", used) == pytest.approx(30 * 1e-6 + 100 * 1e-7 + 5 * 2e-6)
-    assert native.cost("it", replace(used, prompt_tokens=None)) is None
-    assert native.cost("nobody", used) is None
-    assert NativeLane(lambda: router, lean, dict, lambda _alias: False).cost("it", used) is None
 
 
 async def test_a_callback_that_changes_what_is_sent_to_these_servers_takes_the_routers_lane(

@@ -17,6 +17,7 @@ from bench_proxy.keys import BenchKey, KeyPage, Limits, Use, digest_of, new_key
 
 SECRET = new_key()
 ASKED: Mapping[str, Any] = {"model": "bench/core"}
+COLLECTIONS = ("core", "other")
 
 
 def known(**more: Any) -> BenchKey:
@@ -72,7 +73,7 @@ class Door:
 
     def __init__(self, store: Store) -> None:
         self.charged: list[Mapping[str, Any]] = []
-        self.admission = Admission(self._host, lambda: store, self.charged.append, self._check)
+        self.admission = Admission(self._host, lambda: store, self.charged.append, lambda: COLLECTIONS, self._check)
 
     async def _host(self, scope: Any, receive: Any, body: Any) -> Caller:
         raise Denied("LiteLLM knows nobody", status=401, type="auth_error")
@@ -187,6 +188,14 @@ async def test_a_key_is_no_admin_and_calls_its_collections_and_no_model() -> Non
     caller = await Door(Store(key)).ask()
     assert (caller.owner, caller.admin, caller.checked, caller.hold) == (key.id, False, False, None)
     assert await caller.allowed(["bench/core", "bench/other", "gpt", "core"]) == ["bench/core"]
+
+
+async def test_a_key_for_all_collections_calls_no_model_whose_name_looks_like_one() -> None:
+    caller = await Door(Store(known())).ask()
+    assert await caller.allowed(["bench/core", "bench/no-collection", "Bench/core", "bench/other"]) == [
+        "bench/core",
+        "bench/other",
+    ]
 
 
 async def holding(door: Door) -> Any:

@@ -271,6 +271,19 @@ async def test_a_client_that_falls_silent_is_not_waited_for_for_ever(monkeypatch
     assert (incoming.hung_up, incoming.whole, incoming.body) == (False, False, b"{")
 
 
+async def test_a_client_that_sends_byte_by_byte_without_end_is_not_listened_to_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "WHOLE_SECONDS", 0.05)
+
+    async def receive() -> Message:
+        await asyncio.sleep(0.001)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    incoming = await read(receive, 1_000_000)
+    assert (incoming.hung_up, incoming.whole, incoming.too_large) == (False, False, False)
+
+
 def test_a_broken_body_is_read_up_to_a_number_of_tokens() -> None:
     inner = b"[]," * MOST_TOKENS
     assert top_level_model(b'{"model":"bench/core","x":[' + inner) == "bench/core"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_proxy.http.sent_keys import HEADERS, SENT, Sent, carries, take_out
+from bench_proxy.http.sent_keys import HEADERS, SENT, Sent, carries, is_taken, take_out
 from bench_proxy.keys import digest_of, new_key
 
 KEY, OTHER = new_key(), new_key()
@@ -33,10 +33,11 @@ def taken_out(scope: dict[str, Any], path: str = CHAT) -> Sent | None:
     [
         request(),
         request(("authorization", "Bearer sk-one"), query="key=sk-two"),
+        request(("authorization", "Bearer sk-4bpk_2"), ("x-other", "_bpk_ -bpk_"), query="key=sk-4bpk_2"),
         request(query="note=bpk_one&bpk_", path="/v1/models/bpk_one"),
         {"type": "http", "headers": [], "path": "/", "query_string": b"key=\xff%ff&&=&key"},
     ],
-    ids=["nothing", "another's", "another word", "garbage"],
+    ids=["nothing", "another's", "another's that holds the letters", "another word", "garbage"],
 )
 def test_a_request_without_a_bench_key_is_left_as_it_is(scope: dict[str, Any]) -> None:
     before = dict(scope)
@@ -48,6 +49,14 @@ def test_a_request_without_a_bench_key_is_left_as_it_is(scope: dict[str, Any]) -
 def test_what_has_not_the_form_of_a_key_is_one_that_nobody_has() -> None:
     for wrong in ("bpk_", KEY[:-1], f"{KEY}x", "bpk_\xe4"):
         assert taken_out(request(("authorization", f"Bearer {wrong}"))) == Sent("")
+
+
+@pytest.mark.parametrize(
+    ("key", "taken"), [(KEY, True), (KEY[:-1], True), (f"sk-{KEY}", True), ("sk-4bpk_2", False), ("", False)]
+)
+def test_which_keys_litellm_never_sees(key: str, taken: bool) -> None:
+    assert is_taken(key) is taken
+    assert carries(request(("authorization", f"Bearer {key}"))) is taken
 
 
 @pytest.mark.parametrize(

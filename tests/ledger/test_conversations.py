@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from bench_proxy.bench import Judged
 from bench_proxy.errors import InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.ids import conversation_id
+from bench_proxy.keys import Use
 from bench_proxy.ledger.schema import conversations, metadata, seats, turns, verdicts
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
@@ -242,6 +243,13 @@ async def test_what_is_not_known_is_left_out(ledger: SqlLedger, name: str) -> No
     }  # fmt: skip
 
 
+async def test_what_a_call_cost_is_shown_without_the_noise_of_its_sum(ledger: SqlLedger, name: str) -> None:
+    await take(ledger, *(turn(name, turn=n, reply=said(cost=cost)) for n, cost in enumerate((0.1, 0.2), 1)))
+    found = await shown(ledger, name)
+    assert found["calls"][0]["cost"] == 0.3
+    assert [told["cost"] for told in found["history"]] == [0.1, 0.2]
+
+
 async def test_later_turns_of_a_model_add_to_its_call(ledger: SqlLedger, name: str) -> None:
     await take(
         ledger,
@@ -398,7 +406,7 @@ async def test_a_panel_in_the_same_commit_counts_beside_a_turn(ledger: SqlLedger
     of = seating("gpt", shape="code")
     await ledger.opened(of, MINE, "Why?", NOON)
     await asyncio.gather(
-        ledger.answered(of, MINE, answer(of), 0, late=False, urgent=False), ledger.took(turn(name), MINE)
+        ledger.answered(of, MINE, answer(of), 0, Use(), late=False, urgent=False), ledger.took(turn(name), MINE)
     )
     assert (await sums_of(ledger, "gpt")).answered == 2
     await check_sums(ledger)
@@ -524,7 +532,7 @@ async def test_what_is_another_keys_is_invisible(ledger: SqlLedger, name: str) -
 async def test_a_pick_is_for_panels_alone(ledger: SqlLedger, name: str) -> None:
     of = seating("gpt")
     await ledger.opened(of, MINE, "Why?", NOON)
-    await ledger.answered(of, MINE, answer(of), 0, late=False)
+    await ledger.answered(of, MINE, answer(of), 0, Use(), late=False)
     await take(ledger, turn(name), turn(name, 2, "claude", turn=2))
     for pick in (Pick(name, f"{name}.1"), Pick(name, None), Pick(of.panel, f"{name}.1")):
         with pytest.raises(InvalidRequest, match="conversation") as refused:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from bench_proxy.errors import BenchError, BudgetSpent, InvalidRequest, Overloaded
+from bench_proxy.errors import BenchError, BudgetSpent, InvalidRequest, LedgerUnavailable, Overloaded
 from bench_proxy.ids import conversation_id, key_id
 from bench_proxy.keys import BenchKey, Limits, Use, digest_of, new_key
 from bench_proxy.ledger.schema import bench_keys, key_days, key_holds
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.ledger.values import now_ms
+from bench_proxy.panel.seats import Answer, SeatError
 from bench_proxy.route.turns import TurnReport
 from bench_proxy.upstream import Reply
 from tests.ledger.conftest import Open, engine_of
@@ -177,52 +178,118 @@ async def test_the_answers_of_a_panel_count_with_their_row(ledger: SqlLedger) ->
     key = await keep(ledger, limits=Limits(tokens_a_day=40))
     panel = seating("gpt", "claude", "qwen")
     await ledger.opened(panel, key.id, "?", NOW)
-    known = {"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}
-    await ledger.answered(panel, key.id, answer(panel, 0, **known), 0, late=False)
-    assert await today(ledger, key) == Use(15, 0.25)
-    # One that the panel left behind costs when it answers, and once.
-    await ledger.answered(panel, key.id, answer(panel, 1, "late"), 1, late=True)
-    assert await today(ledger, key) == Use(15, 0.25)
-    for _ in range(2):
-        await ledger.answered(panel, key.id, answer(panel, 1, **known), 1, late=True)
+    use = Use(15, 0.25)
+    await ledger.answered(panel, key.id, answer(panel, 0), 0, use, late=False)
+    assert await today(ledger, key) == use
+    # Whatever becomes of one: its row has what was reported, and no more.
+    await ledger.answered(panel, key.id, answer(panel, 1, "error"), 1, use, late=False)
     assert await today(ledger, key) == Use(30, 0.5)
     await ledger.hold("a", key, Use(1), LATER, now_ms())
     await ledger.let_go("a")
-    await ledger.answered(panel, key.id, answer(panel, 2, **known), 2, late=False)
+    await ledger.answered(panel, key.id, answer(panel, 2), 2, use, late=False)
     with pytest.raises(BudgetSpent, match="45 of 40"):
         await ledger.hold("b", key, Use(1), LATER, now_ms())
     # Tomorrow is another day.
     await ledger.hold("c", key, Use(1), LATER, now_ms() + 86_400_000)
 
 
-def turn(number: int, **reply: Any) -> TurnReport:
+STOPPED = SeatError(499, "cancelled", "stopped")
+ENDS: dict[str, dict[str, Any]] = {
+    "answered": {"status": "ok"},
+    "empty": {"status": "empty"},
+    "failed": {"status": "error"},
+    "stopped": {"status": "error", "error": STOPPED},
+}
+
+
+@pytest.mark.parametrize("order", ["late first", "end first", "in one commit"])
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_late_seat_counts_once_when_it_ends_however_often_it_is_told(
+    ledger: SqlLedger, end: str, order: str
+) -> None:
+    key = await keep(ledger)
+    panel = seating("gpt")
+    await ledger.opened(panel, key.id, "?", NOW)
+    late, ended = answer(panel, 0, "late"), answer(panel, 0, **ENDS[end])
+
+    def told(one: Answer, use: Use) -> Awaitable[None]:
+        return ledger.answered(panel, key.id, one, 0, use, late=True)
+
+    if order == "late first":
+        await told(late, Use(10))
+        assert await today(ledger, key) == Use()
+    if order != "in one commit":
+        await told(ended, Use(15, 0.25))
+        assert await today(ledger, key) == Use(15, 0.25)
+    await asyncio.gather(told(late, Use(10)), told(ended, Use(15, 0.25)), told(ended, Use(15, 0.25)))
+    assert await today(ledger, key) == Use(15, 0.25)
+
+
+async def test_a_late_seat_that_was_stopped_says_so_and_stays_late(ledger: SqlLedger) -> None:
+    panel = seating("gpt")
+    await ledger.opened(panel, "me", "?", NOW)
+    for one in (answer(panel, 0, "late", text="Ye"), answer(panel, 0, "error", error=STOPPED)):
+        await ledger.answered(panel, "me", one, 0, Use(), late=True)
+    found = await ledger.panel(panel.panel, "me")
+    assert found is not None
+    (seat,) = found["seats"]
+    assert (seat["status"], seat["answer"], seat["error"]["type"]) == ("late", "Ye", "cancelled")
+
+
+async def test_what_is_on_no_panels_record_counts_too(ledger: SqlLedger) -> None:
+    key = await keep(ledger)
+    for _ in range(2):
+        await ledger.used(key.id, Use(15, 0.25))
+    assert await today(ledger, key) == Use(30, 0.5)
+
+
+async def test_what_a_key_used_is_shown_without_the_noise_of_its_sum(ledger: SqlLedger) -> None:
+    key = await keep(ledger)
+    for cost in (0.1, 0.2):
+        await ledger.used(key.id, Use(1, cost))
+    assert await today(ledger, key) == Use(2, 0.3)
+
+
+async def test_what_shares_a_transaction_with_a_write_that_fails_counts_once(ledger: SqlLedger) -> None:
+    key = await keep(ledger)
+    panel = seating("gpt", "claude")
+    await ledger.opened(panel, key.id, "?", NOW)
+    seat = answer(panel, 1)
+    await ledger.answered(panel, key.id, seat, 1, Use(15), late=False)
+    twice = ledger.answered(panel, key.id, seat, 1, Use(15), late=False)  # a call of that id is there already
+    good = ledger.answered(panel, key.id, answer(panel, 0), 0, Use(15), late=False)
+    assert await outcomes(good, twice) == [None, LedgerUnavailable]
+    assert await today(ledger, key) == Use(30)
+
+
+def turn(number: int, use: Use) -> TurnReport:
     conversation = conversation_id()
     return TurnReport(
         conversation, "s", "fingerprint", "core", "bench/core:route", "general", number, NOW, "ok", 1.0,
-        call=f"{conversation}.1", number=1, alias="gpt", reply=Reply("Yes.", "stop", **reply),
+        call=f"{conversation}.1", number=1, alias="gpt", reply=Reply("Yes.", "stop"), use=use,
     )  # fmt: skip
 
 
 async def test_the_turns_of_a_conversation_count_too(ledger: SqlLedger) -> None:
     key = await keep(ledger)
     for number in (1, 2):
-        await ledger.took(turn(number, prompt_tokens=100, completion_tokens=20, cost=0.125), key.id)
+        await ledger.took(turn(number, Use(120, 0.125)), key.id)
     assert await today(ledger, key) == Use(240, 0.25)
 
 
 async def test_what_other_callers_use_is_nobodys_day(ledger: SqlLedger, url: str) -> None:
     for owner in ("local", "litellm", "0" * 32):
         panel = seating("gpt")
-        await ledger.answered(panel, owner, answer(panel, 0, prompt_tokens=10, cost=1.0), 0, late=False)
+        await ledger.answered(panel, owner, answer(panel, 0), 0, Use(10, 1.0), late=False)
     assert rows(url, key_days) == []
 
 
 @pytest.mark.parametrize(
-    ("tokens", "cost", "counted"), [(-5, -1.0, 0), (10**30, float("inf"), 2**31 - 1), (None, float("nan"), 0)]
+    ("tokens", "cost", "counted"), [(-5, -1.0, 0), (10**30, float("inf"), 2**31 - 1), (0, float("nan"), 0)]
 )
 async def test_figures_that_cannot_be_true_break_nothing(
-    ledger: SqlLedger, tokens: int | None, cost: float, counted: int
+    ledger: SqlLedger, tokens: int, cost: float, counted: int
 ) -> None:
     key = await keep(ledger)
-    await ledger.took(turn(1, prompt_tokens=tokens, cost=cost), key.id)
+    await ledger.took(turn(1, Use(tokens, cost)), key.id)
     assert await today(ledger, key) == Use(counted, 0.0)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from bench_proxy.bench import Judged, Picked
 from bench_proxy.errors import InvalidRequest, NotFound
+from bench_proxy.keys import Use
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
 from bench_proxy.panel.seats import Answer, Report, Seat, SeatError, Seating, SeatKind
@@ -56,7 +57,7 @@ async def panel(
     await ledger.opened(seating, owner, "Who?", 1_000 + number)
     answers = tuple(answer(seat, (statuses or {}).get(seat.alias, "ok")) for seat in seats)
     for place, each in enumerate(answers):
-        await ledger.answered(seating, owner, each, place, late=False)
+        await ledger.answered(seating, owner, each, place, Use(), late=False)
     await ledger.closed(Report(seating, tuple(a for a in answers if a.seat.kind != "merger"), 0.2))
     return name
 
@@ -136,7 +137,7 @@ async def test_a_late_answer_was_not_part_of_the_pick_that_came_before_it(ledger
     await ledger.pick(best, OWNER)
     seat = member(name, 3, "cat")
     seating = Seating(name, "core", "bench/core", "all", "code", "default", (seat,), ())
-    await ledger.answered(seating, OWNER, answer(seat), 2, late=True)
+    await ledger.answered(seating, OWNER, answer(seat), 2, Use(), late=True)
     assert await ledger.owed([seat.call], OWNER) == [seat.call]
     again = await ledger.pick(best, OWNER)
     assert again.recorded

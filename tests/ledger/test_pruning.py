@@ -11,9 +11,21 @@ import sqlalchemy as sa
 
 from bench_proxy.errors import LedgerUnavailable, NotFound
 from bench_proxy.ids import conversation_id
+from bench_proxy.keys import day_of
 from bench_proxy.ledger import pruning
-from bench_proxy.ledger.pruning import DAY_MS, NEVER_ENDED_MS, PASSED_ON_MS, remove
-from bench_proxy.ledger.schema import conversations, facts, metadata, panels, seats, sums, turns, wins
+from bench_proxy.ledger.pruning import DAY_MS, KEY_DAYS, NEVER_ENDED_MS, PASSED_ON_MS, remove
+from bench_proxy.ledger.schema import (
+    conversations,
+    facts,
+    key_days,
+    key_holds,
+    metadata,
+    panels,
+    seats,
+    sums,
+    turns,
+    wins,
+)
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
 from bench_proxy.panel.seats import Seating
@@ -273,6 +285,42 @@ async def test_odd_rows_do_not_stop_it(ledger: SqlLedger, table: sa.Table) -> No
     await change(ledger, _spoilt(table))
     assert await prune(ledger) == 3
     assert (await rows(ledger))[table.name] == 1
+
+
+# What bench keys used
+
+
+async def spend(ledger: SqlLedger, *ages: int) -> None:
+    """Two keys use something so many days ago."""
+    days = [{"key": key, "day": day_of(NOW - age * DAY_MS), "tokens": 1, "cost": 0.5} for key in "ab" for age in ages]
+    await change(ledger, key_days.insert().values(days))
+
+
+async def ages(ledger: SqlLedger) -> list[int]:
+    """Of the days on which something was used, by both keys."""
+    kept = [(key, day) for key, day, *_ in await whole(ledger, key_days)]
+    found = [age for age in range(100) if all((key, day_of(NOW - age * DAY_MS)) in kept for key in "ab")]
+    assert len(kept) == 2 * len(found)
+    return found
+
+
+@pytest.mark.parametrize(("days", "kept"), [(0, KEY_DAYS), (1, 1), (10, 10), (3650, KEY_DAYS)])
+async def test_what_keys_used_is_kept_for_a_month_or_shorter(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, days: int, kept: int
+) -> None:
+    monkeypatch.setattr(pruning, "MOST_KEY_DAYS", 3)
+    await spend(ledger, 0, kept, *range(kept + 1, kept + 6))
+    assert await prune(ledger, days) == 0
+    assert await ages(ledger) == [0, kept]
+
+
+async def test_what_was_set_aside_by_a_process_that_died_goes_with_keys_that_never_ask_again(
+    ledger: SqlLedger,
+) -> None:
+    holds = [{"id": f"h{until}", "key": "a", "tokens": 1, "cost": 0.5, "until_ms": NOW + until} for until in (0, 1)]
+    await change(ledger, key_holds.insert().values(holds))
+    await prune(ledger, 0)
+    assert [id for id, *_ in await whole(ledger, key_holds)] == ["h1"]
 
 
 # By one process at a time

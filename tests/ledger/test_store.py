@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from bench_proxy.bench import Page
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.facts import Learned
+from bench_proxy.keys import Use
 from bench_proxy.ledger.schema import metadata, panels, seats, sums, verdicts
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
@@ -38,7 +39,7 @@ async def open_panel(ledger: SqlLedger, of: Seating, owner: str = MINE, asked: s
 
 
 async def put(ledger: SqlLedger, of: Seating, one: Answer, owner: str = MINE, *, late: bool = False) -> None:
-    await ledger.answered(of, owner, one, of.seats.index(one.seat), late=late)
+    await ledger.answered(of, owner, one, of.seats.index(one.seat), Use(), late=late)
 
 
 async def full(ledger: SqlLedger, *aliases: str, owner: str = MINE, at_ms: int = NOON, **more: Any) -> Seating:

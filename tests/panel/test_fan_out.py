@@ -228,6 +228,15 @@ async def test_counts_that_an_answer_can_have_are_kept(upstream: Scripted, recor
     assert (answer.prompt_tokens, answer.completion_tokens, answer.cost) == (number, number, number > 0)
 
 
+@pytest.mark.parametrize(("cost", "shown"), [(3 * 0.1, 0.3), (1234.5678, 1234.5678), (0.0, 0.0)])
+async def test_a_cost_has_no_noise_of_its_product(
+    upstream: Scripted, record: Record, cost: float, shown: float
+) -> None:
+    upstream.expect("a", says("Hello.", cost=cost))
+    (answer,) = await panel(upstream, record, A).until_over()
+    assert answer.as_json()["cost"] == shown
+
+
 @pytest.mark.parametrize("cost", [-0.1, math.nan, math.inf])
 async def test_a_cost_that_no_answer_can_have_is_not_known(upstream: Scripted, record: Record, cost: float) -> None:
     upstream.expect("a", says("Hello.", cost=cost))

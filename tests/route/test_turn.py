@@ -13,6 +13,7 @@ import pytest
 from bench_proxy.bench import Caller
 from bench_proxy.errors import BenchError, ContextOverflow, InvalidRequest, LedgerUnavailable, TurnFailed
 from bench_proxy.formats.request import Brief, ChatRequest
+from bench_proxy.keys import Use
 from bench_proxy.records import Record
 from bench_proxy.route import turn as turns
 from bench_proxy.route.turn import READ_AT_ONCE, Begun, Ended, Turn
@@ -529,3 +530,81 @@ async def test_a_budget_above_what_a_model_writes_is_cut_to_it() -> None:
     at = table(models, "a", facts={"a": {"max_output": 100}})
     await answer(at, settings={"max_tokens": 32_000})
     assert models.calls[0].request.settings["max_tokens"] == 100
+
+
+# What counts in a budget.
+
+PROMPT = 5
+"""Tokens of what is asked here."""
+
+SILENT = Reply("", "stop")
+"""An end that says nothing of what was used."""
+
+
+@pytest.mark.parametrize(
+    ("script", "use"),
+    [
+        (["Yes."], Use(15, 0.001)),
+        (["Yes.", SILENT], Use(PROMPT + 1)),
+        ([Thought("Let me think"), "Yes.", SILENT], Use(PROMPT + 1 + 3)),
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_turn_counts_what_was_reported_or_else_an_estimate(script: list[Any], use: Use, whole: bool) -> None:
+    at = table(Models(a=script))
+    turn = await turn_of(at)
+    await (turn.whole() if whole else heard(turn))
+    (report,) = reports(at)
+    assert report.use == turn.used.in_budget == use
+    assert (report.reply.prompt_tokens or 0) == (10 if use.cost else 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "tokens"), [(fails(500), 0), (fails(429, "rate_limit"), 0), (fails(504, "timeout"), PROMPT)]
+)
+async def test_members_that_were_asked_in_vain_count_as_far_as_they_had_begun(error: Exception, tokens: int) -> None:
+    at = table(Models(a=[error], b=["Yes."]))
+    await heard(await turn_of(at))
+    assert reports(at)[0].use == Use(tokens + 15, 0.001)
+
+
+async def test_an_empty_answer_counts_what_was_reported_of_it() -> None:
+    at = table(Models(a=[" "], b=[fails(500)]), "a", "b")
+    await refused(await turn_of(at))
+    assert reports(at)[0].use == Use(15, 0.001)
+
+
+async def test_an_answer_that_broke_off_counts_what_was_said() -> None:
+    at = table(Models(a=["Hello there", fails(502, "connection", "cut")]))
+    with pytest.raises(TurnFailed):
+        await heard(await turn_of(at))
+    assert reports(at)[0].use == Use(PROMPT + 3)
+
+
+@pytest.mark.parametrize("script", [["Hello there", asyncio.Event()], [asyncio.Event()]])
+async def test_a_caller_who_leaves_counts_what_was_read_and_said(script: list[Any]) -> None:
+    at = table(Models(a=script))
+    turn = await turn_of(at)
+    reading = asyncio.create_task(heard(turn))
+    async with asyncio.timeout(WITHIN):
+        await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.wait([reading])
+    await at.bench.routing.finish()
+    (report,) = reports(at)
+    assert report.status == "cancelled"
+    assert report.use == turn.used.in_budget == Use(PROMPT + (3 if len(script) > 1 else 0))
+
+
+async def test_a_fault_behind_a_turn_that_is_recorded_counts_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(turns, "_log_turn", breaks)
+    at = table(Models())
+    turn = await turn_of(at)
+    with pytest.raises(ZeroDivisionError):
+        await heard(turn)
+    await at.bench.routing.finish()
+    assert [report.use for report in reports(at)] == [Use(15, 0.001), Use()]
+    assert turn.used.in_budget == Use(15, 0.001)
