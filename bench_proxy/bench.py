@@ -25,10 +25,10 @@ from bench_proxy.panel.seating import Numbering, plan, stalest
 from bench_proxy.panel.seats import Answer, Report
 from bench_proxy.ratings import Wins
 from bench_proxy.records import Record, Sums, Verdict, rated
+from bench_proxy.route.keeping import Pins, TurnKeeping
 from bench_proxy.route.routing import Routing
 from bench_proxy.route.shadows import ShadowKeeping
 from bench_proxy.route.turn import Turn
-from bench_proxy.route.turns import Pins, TurnKeeping
 from bench_proxy.size import size
 from bench_proxy.upstream import NativeUpstream, Upstream
 

@@ -23,7 +23,7 @@ from bench_proxy.host.installation import Installation
 from bench_proxy.host.keyless import requiring_key
 from bench_proxy.host.known import Known
 from bench_proxy.host.lean import LeanLane
-from bench_proxy.host.native import NativeLane
+from bench_proxy.host.native.lane import NativeLane
 from bench_proxy.host.pins import HostPins
 from bench_proxy.host.provider import PROVIDING
 from bench_proxy.host.reporting import Reporting

@@ -25,8 +25,8 @@ from bench_proxy.panel.panel import Panel
 from bench_proxy.panel.seats import Answer, Piece, Report, Seating
 from bench_proxy.ratings import Wins
 from bench_proxy.records import Record, Sums, Verdict
+from bench_proxy.route.keeping import Pin, Pins, TurnReport
 from bench_proxy.route.shadows import Shadow
-from bench_proxy.route.turns import Pin, Pins, TurnReport
 from bench_proxy.upstream import Call, CallPiece, Event, NativeCall, NativeUpstream, Reply, Text, Thought
 
 Step = str | float | asyncio.Event | Exception | Thought | CallPiece | Reply

@@ -1,4 +1,4 @@
-"""What a format must be able to do. Adding one is a module and a row in `formats/places.py`."""
+"""What a format must be able to do. Adding one is a module, or a package of its own, and a row in `places.py`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

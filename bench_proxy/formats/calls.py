@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from bench_proxy.formats.chat_parts import function_call
+from bench_proxy.formats.chat.parts import function_call
 from bench_proxy.formats.request import Json
 
 

@@ -11,8 +11,8 @@ from pydantic import AfterValidator
 
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, ToolCall, TurnStream, Usage, Wish, dumps
-from bench_proxy.formats.chat import TOOLS, ChatFormat, ChatStream
-from bench_proxy.formats.chat_replies import error_body, usage_of
+from bench_proxy.formats.chat.format import TOOLS, ChatFormat, ChatStream
+from bench_proxy.formats.chat.replies import error_body, usage_of
 from bench_proxy.formats.checking import NO_GAPS, Strict, checked, refused
 from bench_proxy.formats.request import ChatRequest
 

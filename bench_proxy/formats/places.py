@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 
-from bench_proxy.formats import anthropic, gemini
-from bench_proxy.formats.anthropic_relay import MessagesRelaying
+from bench_proxy.formats.anthropic import format as anthropic
+from bench_proxy.formats.anthropic.relay import MessagesRelaying
 from bench_proxy.formats.base import Place
-from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.chat.format import ChatFormat
 from bench_proxy.formats.completions import CompletionsFormat
-from bench_proxy.formats.ollama import OllamaChat, OllamaGenerate
-from bench_proxy.formats.responses import ResponsesFormat
-from bench_proxy.formats.responses_relay import ResponsesRelaying
+from bench_proxy.formats.gemini import format as gemini
+from bench_proxy.formats.ollama.format import OllamaChat, OllamaGenerate
+from bench_proxy.formats.responses.format import ResponsesFormat
+from bench_proxy.formats.responses.relay import ResponsesRelaying
 
 CHAT = ChatFormat()
 COMPLETIONS = CompletionsFormat()

@@ -13,7 +13,7 @@ from bench_proxy.bench import Bench, Caller, callable_collections
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, InvalidRequest
 from bench_proxy.formats.brief import is_complete, read_brief
-from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.chat.format import ChatFormat
 from bench_proxy.formats.request import Brief
 from bench_proxy.host.billing import charge
 from bench_proxy.host.sitting import Sitting

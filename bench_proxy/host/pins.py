@@ -10,7 +10,7 @@ from typing import Any
 
 from litellm import Router
 
-from bench_proxy.route.turns import Pin
+from bench_proxy.route.keeping import Pin
 
 log = logging.getLogger("bench_proxy")
 
@@ -54,8 +54,8 @@ class Memory:
 
 
 class HostPins:
-    """Implements `route.turns.Pins`. Redis is asked first, since another process may have pinned another model; without
-    it, or while it fails, this process's memory says what it knows.
+    """Implements `route.keeping.Pins`. Redis is asked first, since another process may have pinned another model;
+    without it, or while it fails, this process's memory says what it knows.
     """
 
     def __init__(self, router: Callable[[], Router | None]) -> None:

@@ -19,7 +19,7 @@ from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host.errors import scrub, translate
 from bench_proxy.host.fetching import nothing_fetched
-from bench_proxy.host.history import Taker, fitted, taker_of
+from bench_proxy.host.ownership import Taker, fitted, taker_of
 from bench_proxy.host.upstream import model_settings
 from bench_proxy.upstream import Call
 

@@ -15,9 +15,9 @@ from bench_proxy.host.billing import payer
 from bench_proxy.host.calls import pieces
 from bench_proxy.host.errors import translate
 from bench_proxy.host.fetching import guard, nothing_fetched
-from bench_proxy.host.history import fitted, taker_of
 from bench_proxy.host.models import is_openais_own
 from bench_proxy.host.nesting import seated
+from bench_proxy.host.ownership import fitted, taker_of
 from bench_proxy.host.tokens import details
 from bench_proxy.upstream import Call, Event, Reply, Text, Thought
 

@@ -14,9 +14,9 @@ from bench_proxy.bench import Bench
 from bench_proxy.catalog import together
 from bench_proxy.config import MODEL_PREFIX, REPLY_MODES
 from bench_proxy.errors import BenchError, UnknownModel
-from bench_proxy.formats import gemini
 from bench_proxy.formats.base import Format, dumps
 from bench_proxy.formats.brief import collection_of
+from bench_proxy.formats.gemini import format as gemini
 from bench_proxy.formats.places import CHAT, MESSAGES
 from bench_proxy.http.answering import Authenticate
 from bench_proxy.http.responding import Response, send_error

@@ -17,8 +17,8 @@ from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, InvalidRequest, UnknownModel
 from bench_proxy.formats.base import dumps
 from bench_proxy.formats.brief import LONGEST_ECHO
-from bench_proxy.formats.ollama import OllamaChat
-from bench_proxy.formats.ollama_lines import rfc3339
+from bench_proxy.formats.ollama.format import OllamaChat
+from bench_proxy.formats.ollama.lines import rfc3339
 from bench_proxy.http import body as bodies
 from bench_proxy.http.answering import Authenticate, check_transport
 from bench_proxy.http.responding import Response, send_error

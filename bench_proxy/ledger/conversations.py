@@ -20,8 +20,8 @@ from bench_proxy.ledger.schema import conversations, seats, turns
 from bench_proxy.ledger.scope import owned
 from bench_proxy.ledger.showing import conversation_json, cursor_of, integer, place_of
 from bench_proxy.ledger.values import MOST_INTEGER, added, counted, storable
+from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.shadows import Shadow
-from bench_proxy.route.turns import Pin, TurnReport
 
 ROUTE = "route"
 """The kind of a seat that is a call of a conversation."""

@@ -31,8 +31,8 @@ from bench_proxy.ledger.writer import Writer
 from bench_proxy.marks import Mark, Marks, Pick, judged, picked, tally
 from bench_proxy.panel.seats import Answer, Report, Seating
 from bench_proxy.records import Record, Sums, Verdict, record
+from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.shadows import Shadow
-from bench_proxy.route.turns import Pin, TurnReport
 
 log = logging.getLogger("bench_proxy")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bench_proxy.catalog import Model
 from bench_proxy.errors import BenchError, ContextOverflow, InvalidRequest, TurnFailed, UpstreamError
-from bench_proxy.route.turns import Failed
+from bench_proxy.route.keeping import Failed
 
 LONGEST_WAIT = 60
 """Seconds of Retry-After at most: some clients sleep as long as they are told, without a word."""

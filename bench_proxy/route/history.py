@@ -14,7 +14,7 @@ import orjson
 from bench_proxy.errors import InvalidRequest, OneVendorsOwn
 from bench_proxy.formats import images
 from bench_proxy.formats.arguments import BROKEN
-from bench_proxy.formats.chat_parts import flat, function_call, text_part
+from bench_proxy.formats.chat.parts import flat, function_call, text_part
 from bench_proxy.formats.request import Json
 
 SHOWN = frozenset({"text", "image_url", "file", "input_audio", "video_url"})

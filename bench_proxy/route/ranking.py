@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bench_proxy.catalog import Model, fits, sees
 from bench_proxy.errors import BenchError, ContextOverflow, InvalidRequest
 from bench_proxy.records import Record, Sums, wilson
-from bench_proxy.route.turns import NotAsked
+from bench_proxy.route.keeping import NotAsked
 
 ENOUGH = 5
 """Verdicts on a shape from which the record on it counts alone; below that, that on all shapes."""

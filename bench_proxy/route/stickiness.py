@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from bench_proxy.formats.request import Brief, ChatRequest, Json, as_text
-from bench_proxy.route.turns import StickyBy
+from bench_proxy.route.keeping import StickyBy
 
 LOOKED_AT = 100_000
 """Characters of a system text in which lines are looked for that change on every request."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from bench_proxy.errors import InvalidRequest, OneVendorsOwn
-from bench_proxy.formats.chat_parts import function_tool
+from bench_proxy.formats.chat.parts import function_tool
 from bench_proxy.formats.request import Json, ToolName
 
 STEERING = ("tool_choice", "parallel_tool_calls")

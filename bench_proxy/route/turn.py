@@ -20,8 +20,8 @@ from bench_proxy.route.attempts import Attempt, ChatAttempt, NativeAttempt
 from bench_proxy.route.deadline import within
 from bench_proxy.route.failover import Failover
 from bench_proxy.route.fitting import Prepared
+from bench_proxy.route.keeping import NotAsked, Pin, TurnReport, TurnStatus
 from bench_proxy.route.stickiness import Sticky
-from bench_proxy.route.turns import NotAsked, Pin, TurnReport, TurnStatus
 from bench_proxy.route.untangling import Piece
 from bench_proxy.upstream import NativeUpstream, Reply, Text, Thought, Upstream
 

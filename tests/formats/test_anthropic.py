@@ -24,7 +24,7 @@ from bench_proxy.errors import (
     UnknownModel,
     WrongContentType,
 )
-from bench_proxy.formats.anthropic import Conversation, MessagesFormat, count, request_id
+from bench_proxy.formats.anthropic.format import Conversation, MessagesFormat, count, request_id
 from bench_proxy.formats.base import Alternative, Envelope, Usage
 from bench_proxy.formats.places import place
 from bench_proxy.panel.refusals import refuse

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bench_proxy.errors import TurnFailed, UpstreamError
-from bench_proxy.formats.anthropic_relay import MessagesRelaying
-from bench_proxy.formats.anthropic_turns import SIGNATURE, MessagesTurn
+from bench_proxy.formats.anthropic.relay import MessagesRelaying
+from bench_proxy.formats.anthropic.turns import SIGNATURE, MessagesTurn
 from bench_proxy.formats.base import Envelope
 from bench_proxy.formats.relays import Relayed, Said
 from tests.hearing import hear, understood

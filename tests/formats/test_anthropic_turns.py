@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_proxy.errors import TurnFailed
-from bench_proxy.formats.anthropic import MessagesFormat
-from bench_proxy.formats.anthropic_turns import SIGNATURE
+from bench_proxy.formats.anthropic.format import MessagesFormat
+from bench_proxy.formats.anthropic.turns import SIGNATURE
 from bench_proxy.formats.base import Envelope, Spoken, ToolCall, Usage
 from bench_proxy.formats.request import ToolName
 from tests.anything import TEXT

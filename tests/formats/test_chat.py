@@ -8,7 +8,7 @@ from hypothesis import given
 
 from bench_proxy.errors import InvalidRequest
 from bench_proxy.formats.base import Alternative, Envelope, Usage, dumps
-from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.chat.format import ChatFormat
 from bench_proxy.formats.request import ChatRequest, as_text
 from tests.anything import JSON
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bench_proxy.formats.chat_parts import is_closed
+from bench_proxy.formats.chat.parts import is_closed
 
 Json = dict[str, Any]
 

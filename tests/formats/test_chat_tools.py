@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from bench_proxy.errors import InvalidRequest
-from bench_proxy.formats.chat import ChatFormat
-from bench_proxy.formats.chat_tools import nested, nested_choice
+from bench_proxy.formats.chat.format import ChatFormat
+from bench_proxy.formats.chat.tools import nested, nested_choice
 from bench_proxy.formats.completions import CompletionsFormat
 from bench_proxy.formats.request import ChatRequest, ToolName
 from bench_proxy.route.fitting import prepare

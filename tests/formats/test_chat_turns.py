@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion
 
 from bench_proxy.errors import TurnFailed
 from bench_proxy.formats.base import Envelope, Format, Spoken, ToolCall, TurnStream, Usage
-from bench_proxy.formats.chat import ChatFormat
+from bench_proxy.formats.chat.format import ChatFormat
 from bench_proxy.formats.completions import CompletionsFormat
 from bench_proxy.formats.request import ToolName
 from tests.anything import SEPARATORS, TEXT

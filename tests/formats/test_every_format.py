@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from bench_proxy.errors import InvalidRequest, PanelFailed, UnknownModel
-from bench_proxy.formats import anthropic, chat, completions, gemini, ollama, responses
+from bench_proxy.formats import completions
+from bench_proxy.formats.anthropic import format as anthropic
 from bench_proxy.formats.base import Alternative, Envelope, Format, Usage
+from bench_proxy.formats.chat import format as chat
+from bench_proxy.formats.gemini import format as gemini
+from bench_proxy.formats.ollama import format as ollama
 from bench_proxy.formats.places import place
+from bench_proxy.formats.responses import format as responses
 from tests.anything import JSON, SEPARATORS, TEXT
 
 Json = dict[str, Any]

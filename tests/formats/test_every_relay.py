@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_proxy.formats.anthropic_relay import MessagesRelaying
-from bench_proxy.formats.anthropic_turns import MessagesTurn
+from bench_proxy.formats.anthropic.relay import MessagesRelaying
+from bench_proxy.formats.anthropic.turns import MessagesTurn
 from bench_proxy.formats.base import Envelope
-from bench_proxy.formats.gemini_relay import GeminiRelaying
-from bench_proxy.formats.gemini_turns import GeminiTurn
+from bench_proxy.formats.gemini.relay import GeminiRelaying
+from bench_proxy.formats.gemini.turns import GeminiTurn
 from bench_proxy.formats.relays import Relaying, as_sent
-from bench_proxy.formats.responses_relay import ResponsesRelaying
-from bench_proxy.formats.responses_turns import ResponsesTurn
+from bench_proxy.formats.responses.relay import ResponsesRelaying
+from bench_proxy.formats.responses.turns import ResponsesTurn
 from tests.hearing import hear
 
 ENVELOPE = Envelope("r1-1", "bench/core:route", 1_772_366_405)

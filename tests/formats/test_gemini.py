@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench_proxy.errors import BenchError, Denied, InvalidRequest, PanelFailed, UnknownModel
 from bench_proxy.formats.base import Alternative, Envelope, Place, Spoken, ToolCall, Usage
-from bench_proxy.formats.gemini import ARRAY, COUNT, EVENTS, WHOLE, GeminiFormat
+from bench_proxy.formats.gemini.format import ARRAY, COUNT, EVENTS, WHOLE, GeminiFormat
 from bench_proxy.formats.places import place
 from bench_proxy.formats.request import ToolName
 from bench_proxy.panel.refusals import refuse

@@ -7,8 +7,8 @@ import pytest
 
 from bench_proxy.errors import TurnFailed
 from bench_proxy.formats.base import Envelope
-from bench_proxy.formats.gemini_relay import GeminiRelaying
-from bench_proxy.formats.gemini_turns import GeminiTurn
+from bench_proxy.formats.gemini.relay import GeminiRelaying
+from bench_proxy.formats.gemini.turns import GeminiTurn
 from bench_proxy.formats.relays import Relayed, Said
 from tests.hearing import hear, understood
 

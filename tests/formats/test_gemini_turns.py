@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench_proxy.errors import BenchError, ContextOverflow
 from bench_proxy.formats.base import Envelope, Spoken, ToolCall, TurnStream, Usage
-from bench_proxy.formats.gemini import ARRAY, EVENTS, WHOLE, GeminiFormat
+from bench_proxy.formats.gemini.format import ARRAY, EVENTS, WHOLE, GeminiFormat
 from bench_proxy.formats.request import ToolName
 from tests.anything import SEPARATORS, TEXT
 

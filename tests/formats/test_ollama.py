@@ -11,8 +11,8 @@ import pytest
 
 from bench_proxy.errors import InvalidRequest, PanelFailed, UnknownModel
 from bench_proxy.formats.base import Alternative, Envelope, Usage
-from bench_proxy.formats.ollama import OllamaChat, OllamaFormat, OllamaGenerate
-from bench_proxy.formats.ollama_lines import rfc3339
+from bench_proxy.formats.ollama.format import OllamaChat, OllamaFormat, OllamaGenerate
+from bench_proxy.formats.ollama.lines import rfc3339
 from bench_proxy.formats.request import ToolName
 from bench_proxy.panel.refusals import refuse
 from tests.anything import SEPARATORS

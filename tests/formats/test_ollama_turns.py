@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench_proxy.errors import BenchError, ContextOverflow
 from bench_proxy.formats.base import Envelope, Spoken, ToolCall, TurnStream, Usage
-from bench_proxy.formats.ollama import OllamaChat, OllamaFormat, OllamaGenerate
+from bench_proxy.formats.ollama.format import OllamaChat, OllamaFormat, OllamaGenerate
 from bench_proxy.formats.request import ToolName
 from tests.anything import SEPARATORS, TEXT
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from bench_proxy.errors import BenchError, InvalidRequest, NobodyCanSit, Overloaded, PanelFailed
 from bench_proxy.formats.base import Alternative, Envelope, Usage
-from bench_proxy.formats.responses import ResponsesFormat, ResponsesStream
+from bench_proxy.formats.responses.format import ResponsesFormat, ResponsesStream
 from bench_proxy.panel.refusals import refuse
 from tests.anything import JSON, TEXT
 

@@ -8,8 +8,8 @@ import pytest
 from bench_proxy.errors import TurnFailed
 from bench_proxy.formats.base import Envelope
 from bench_proxy.formats.relays import Relayed, Said
-from bench_proxy.formats.responses_relay import ResponsesRelaying
-from bench_proxy.formats.responses_turns import ResponsesTurn
+from bench_proxy.formats.responses.relay import ResponsesRelaying
+from bench_proxy.formats.responses.turns import ResponsesTurn
 from tests.hearing import hear, understood
 
 Json = dict[str, Any]

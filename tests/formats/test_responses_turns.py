@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from bench_proxy.errors import BenchError, ContextOverflow, InvalidRequest, Overloaded, TurnFailed
 from bench_proxy.formats.base import Envelope, Spoken, ToolCall, Usage
 from bench_proxy.formats.request import ChatRequest, ToolName
-from bench_proxy.formats.responses import ResponsesFormat
-from bench_proxy.formats.responses_turns import ResponsesTurn
+from bench_proxy.formats.responses.format import ResponsesFormat
+from bench_proxy.formats.responses.turns import ResponsesTurn
 from tests.anything import TEXT
 
 Json = dict[str, Any]

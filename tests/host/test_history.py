@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from litellm import Router
 
 from bench_proxy.formats.request import ChatRequest
-from bench_proxy.host.history import fitted, taker_of
+from bench_proxy.host.ownership import fitted, taker_of
 from bench_proxy.host.request import request_for, target_of
 from bench_proxy.host.tool_ids import ANTHROPICS, MISTRALS, OPENAIS, mapped, rule_of, unsigned
 from bench_proxy.upstream import Call

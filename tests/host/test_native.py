@@ -13,13 +13,13 @@ from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
 
 from bench_proxy.errors import UpstreamError
-from bench_proxy.formats.anthropic_relay import MessagesHearing
-from bench_proxy.formats.gemini_relay import GeminiHearing
+from bench_proxy.formats.anthropic.relay import MessagesHearing
+from bench_proxy.formats.gemini.relay import GeminiHearing
 from bench_proxy.formats.relays import Dialect, Hearing
-from bench_proxy.formats.responses_relay import ResponsesHearing
+from bench_proxy.formats.responses.relay import ResponsesHearing
 from bench_proxy.host.answer import LONGEST_LINE
 from bench_proxy.host.lean import LeanLane
-from bench_proxy.host.native import NativeLane
+from bench_proxy.host.native.lane import NativeLane
 from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
 from bench_proxy.upstream import NativeCall, Reply

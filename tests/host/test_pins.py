@@ -10,7 +10,7 @@ from litellm import Router
 
 from bench_proxy.host import pins
 from bench_proxy.host.pins import MOST_CALLS, PREFIX, HostPins, Memory
-from bench_proxy.route.turns import Pin
+from bench_proxy.route.keeping import Pin
 from tests.redis_server import redis_server
 
 PIN = Pin("r1", "gpt", ("claude", "gpt"), 3)

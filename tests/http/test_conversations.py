@@ -12,7 +12,7 @@ from bench_proxy.bench import Bench, Caller
 from bench_proxy.http import routes
 from bench_proxy.ids import conversation_id
 from bench_proxy.ledger.store import SqlLedger
-from bench_proxy.route.turns import Failed, TurnReport
+from bench_proxy.route.keeping import Failed, TurnReport
 from bench_proxy.upstream import Reply
 from tests.doubles import Models, Table
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bench_proxy.formats.ollama import OllamaChat
+from bench_proxy.formats.ollama.format import OllamaChat
 from bench_proxy.formats.places import CHAT, MESSAGES
 from bench_proxy.http.cors import PAGE, Claim, Cors, claimed, methods_of
 

@@ -22,7 +22,7 @@ from bench_proxy.ledger.schema import conversations, metadata, seats, turns, ver
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
 from bench_proxy.records import Sums, Verdict
-from bench_proxy.route.turns import Failed, NotAsked, Pin, TurnReport
+from bench_proxy.route.keeping import Failed, NotAsked, Pin, TurnReport
 from bench_proxy.upstream import CallPiece, Reply
 from tests.ledger.conftest import Open
 from tests.ledger.panels import answer, counted, recounted, seating

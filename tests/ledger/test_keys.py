@@ -16,7 +16,7 @@ from bench_proxy.ledger.schema import bench_keys, key_days, key_holds
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.ledger.values import now_ms
 from bench_proxy.panel.seats import Answer, SeatError
-from bench_proxy.route.turns import TurnReport
+from bench_proxy.route.keeping import TurnReport
 from bench_proxy.upstream import Reply
 from tests.ledger.conftest import Open, engine_of
 from tests.ledger.panels import answer, seating

@@ -10,12 +10,12 @@ import pytest
 
 from bench_proxy.bench import Caller
 from bench_proxy.errors import InvalidRequest, TurnFailed
-from bench_proxy.formats.anthropic_turns import SIGNATURE
+from bench_proxy.formats.anthropic.turns import SIGNATURE
 from bench_proxy.formats.places import PLACES, place
 from bench_proxy.formats.relays import Native, Relayed, as_sent
 from bench_proxy.formats.request import Brief
+from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.turn import Answered, Begun, Ended, Turn
-from bench_proxy.route.turns import Pin, TurnReport
 from bench_proxy.upstream import Text
 from tests.doubles import WITHIN, Models, Natives, Table, fails
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bench_proxy.formats.anthropic import MessagesFormat
+from bench_proxy.formats.anthropic.format import MessagesFormat
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.ids import conversation_id
 from bench_proxy.route.stickiness import LOOKED_AT, Sticky, share_of, steady, sticky, system_text

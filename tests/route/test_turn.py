@@ -16,8 +16,8 @@ from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.keys import Use
 from bench_proxy.records import Record
 from bench_proxy.route import turn as turns
+from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.turn import READ_AT_ONCE, Begun, Ended, Turn
-from bench_proxy.route.turns import Pin, TurnReport
 from bench_proxy.route.untangling import CallArguments, CallBegun, CallDone
 from bench_proxy.upstream import CallPiece, Reply, Text, Thought
 from tests.doubles import WITHIN, Models, Remembered, Table, fails

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage, dumps
-from bench_proxy.formats.chat_replies import error_body, head, usage_of
+from bench_proxy.formats.chat.replies import error_body, head, usage_of
 from bench_proxy.formats.request import Json, ToolName
 from bench_proxy.formats.sse import COMMENT, DONE, event
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bench_proxy.errors import BenchError
-from bench_proxy.formats import chat_turns
 from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, TurnStream, Usage, Wish, dumps
-from bench_proxy.formats.chat_replies import error_body, head, usage_of
-from bench_proxy.formats.chat_tools import nested, nested_choice, tool_names
+from bench_proxy.formats.chat import turns
+from bench_proxy.formats.chat.replies import error_body, head, usage_of
+from bench_proxy.formats.chat.tools import nested, nested_choice, tool_names
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Integer, Many, Number, Strict, checked, given
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.formats.sse import COMMENT, CONTENT_TYPE, DONE, event
@@ -109,10 +109,10 @@ class ChatFormat:
         return ChatStream(head(envelope, "chat.completion.chunk"), envelope.include_usage)
 
     def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
-        return chat_turns.whole(envelope, spoken, usage, data)
+        return turns.whole(envelope, spoken, usage, data)
 
     def turn(self, envelope: Envelope) -> TurnStream:
-        return chat_turns.ChatTurn(envelope)
+        return turns.ChatTurn(envelope)
 
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))

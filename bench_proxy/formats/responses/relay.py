@@ -10,8 +10,8 @@ from bench_proxy.formats import sse
 from bench_proxy.formats.base import one_line
 from bench_proxy.formats.relays import Dialect, Hearing, Relayed, Said
 from bench_proxy.formats.request import Json
-from bench_proxy.formats.responses_items import ReasoningItem
-from bench_proxy.formats.responses_turns import ResponsesTurn
+from bench_proxy.formats.responses.items import ReasoningItem
+from bench_proxy.formats.responses.turns import ResponsesTurn
 from bench_proxy.formats.splicing import added, read, replaced, written
 from bench_proxy.formats.unchecked import inner, kind, length, objects
 

@@ -22,8 +22,8 @@ from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
 from bench_proxy.host.fetching import guard, nothing_fetched
-from bench_proxy.host.native_answer import answered, data_in, hear_whole, reply_of, usage_of
-from bench_proxy.host.native_request import chosen
+from bench_proxy.host.native.answer import answered, data_in, hear_whole, reply_of, usage_of
+from bench_proxy.host.native.request import chosen
 from bench_proxy.host.nesting import seated
 from bench_proxy.host.upstream import steers_litellm
 from bench_proxy.upstream import NativeCall, Reply

@@ -23,12 +23,12 @@ from bench_proxy.formats import efforts, sse
 from bench_proxy.formats.base import Alternative, Data, Envelope, Place, Spoken, Usage, Wish, dumps
 from bench_proxy.formats.brief import LONGEST_ECHO, collection_of, is_bench_model
 from bench_proxy.formats.calls import Calls
-from bench_proxy.formats.chat_parts import flat, function_tool, image_part, schema_format, text_part
+from bench_proxy.formats.chat.parts import flat, function_tool, image_part, schema_format, text_part
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Whole, checked, given, refused
 from bench_proxy.formats.function_names import known, renamed
-from bench_proxy.formats.gemini_relay import GeminiRelaying
-from bench_proxy.formats.gemini_replies import Chunks, candidate, error_body, reply, speech
-from bench_proxy.formats.gemini_turns import GeminiTurn, spoken_reply
+from bench_proxy.formats.gemini.relay import GeminiRelaying
+from bench_proxy.formats.gemini.replies import Chunks, candidate, error_body, reply, speech
+from bench_proxy.formats.gemini.turns import GeminiTurn, spoken_reply
 from bench_proxy.formats.request import ChatRequest, Json
 
 

@@ -7,7 +7,7 @@ https://ai.google.dev/gemini-api/docs/thought-signatures
 from typing import Any
 
 from bench_proxy.formats.base import one_line
-from bench_proxy.formats.gemini_turns import GeminiTurn
+from bench_proxy.formats.gemini.turns import GeminiTurn
 from bench_proxy.formats.relays import Dialect, Hearing, Relayed
 from bench_proxy.formats.request import Json
 from bench_proxy.formats.splicing import added, read, replaced

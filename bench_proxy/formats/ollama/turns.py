@@ -10,7 +10,7 @@ from typing import Any
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.arguments import as_object
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage, dumps
-from bench_proxy.formats.ollama_lines import last, line, piece
+from bench_proxy.formats.ollama.lines import last, line, piece
 from bench_proxy.formats.whole_calls import WholeCalls
 
 Told = Callable[[str, str, Sequence[Data]], Data]

@@ -16,7 +16,7 @@ from bench_proxy.errors import BenchError
 from bench_proxy.formats import efforts
 from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, Usage, Wish, dumps
 from bench_proxy.formats.calls import Calls
-from bench_proxy.formats.chat_parts import flat, image_part, schema_format, text_part
+from bench_proxy.formats.chat.parts import flat, image_part, schema_format, text_part
 from bench_proxy.formats.checking import (
     MOST_MESSAGES,
     MOST_PARTS,
@@ -30,8 +30,8 @@ from bench_proxy.formats.checking import (
     refused,
 )
 from bench_proxy.formats.function_names import known, renamed
-from bench_proxy.formats.ollama_lines import head, last, line, piece
-from bench_proxy.formats.ollama_turns import OllamaTurn, spoken_reply
+from bench_proxy.formats.ollama.lines import head, last, line, piece
+from bench_proxy.formats.ollama.turns import OllamaTurn, spoken_reply
 from bench_proxy.formats.request import ChatRequest, Json
 
 LEVELS = ("low", "medium", "high", "max")

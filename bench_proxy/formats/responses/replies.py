@@ -11,8 +11,8 @@ from typing import Any
 from bench_proxy.errors import BenchError
 from bench_proxy.formats import sse
 from bench_proxy.formats.base import Data, Envelope, Usage
-from bench_proxy.formats.chat_replies import error_body
-from bench_proxy.formats.responses_items import COMPLETED, IN_PROGRESS, Event, Json
+from bench_proxy.formats.chat.replies import error_body
+from bench_proxy.formats.responses.items import COMPLETED, IN_PROGRESS, Event, Json
 
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Finish reasons of chat completions that leave an answer incomplete -> what this API calls them."""

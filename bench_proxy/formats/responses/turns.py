@@ -4,8 +4,8 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 """
 
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage
-from bench_proxy.formats.responses_items import COMPLETED, Json, MessageItem, OutputItem, ReasoningItem, call_item
-from bench_proxy.formats.responses_replies import ReplyStream, ended, status_of
+from bench_proxy.formats.responses.items import COMPLETED, Json, MessageItem, OutputItem, ReasoningItem, call_item
+from bench_proxy.formats.responses.replies import ReplyStream, ended, status_of
 
 
 def answered(envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> Json:

@@ -14,15 +14,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from bench_proxy.errors import BenchError, InvalidRequest
-from bench_proxy.formats import responses_turns, sse
+from bench_proxy.formats import sse
 from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, Usage, Wish, dumps
-from bench_proxy.formats.chat_parts import flat, image_part, text_part
-from bench_proxy.formats.chat_replies import error_body
+from bench_proxy.formats.chat.parts import flat, image_part, text_part
+from bench_proxy.formats.chat.replies import error_body
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, At, Many, Number, Strict, Whole, checked, given
 from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest, ToolName
-from bench_proxy.formats.responses_items import MessageItem
-from bench_proxy.formats.responses_replies import ReplyStream, ended, status_of
+from bench_proxy.formats.responses import turns
+from bench_proxy.formats.responses.items import MessageItem
+from bench_proxy.formats.responses.replies import ReplyStream, ended, status_of
 
 Chat = dict[str, Any]
 """A message, a part of one, a tool or a setting in the form of chat completions."""
@@ -475,10 +476,10 @@ class ResponsesFormat:
         return ResponsesStream(envelope)
 
     def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
-        return dumps(responses_turns.answered(envelope, spoken, usage, data))
+        return dumps(turns.answered(envelope, spoken, usage, data))
 
-    def turn(self, envelope: Envelope) -> responses_turns.ResponsesTurn:
-        return responses_turns.ResponsesTurn(envelope)
+    def turn(self, envelope: Envelope) -> turns.ResponsesTurn:
+        return turns.ResponsesTurn(envelope)
 
     def error(self, error: BenchError) -> bytes:
         return dumps(error_body(error))

@@ -14,9 +14,9 @@ from bench_proxy.formats.relays import Dialect, Relayed
 from bench_proxy.host import lanes, makers, models
 from bench_proxy.host.answer import body_of, check, lines_in, reading, rest_of
 from bench_proxy.host.lean import LeanLane
-from bench_proxy.host.native_answer import answered, data_in, hear_whole, in_litellms_objects, reply_of, usage_of
-from bench_proxy.host.native_request import native_request
-from bench_proxy.host.native_router import NativeRouterLane
+from bench_proxy.host.native.answer import answered, data_in, hear_whole, in_litellms_objects, reply_of, usage_of
+from bench_proxy.host.native.request import native_request
+from bench_proxy.host.native.router import NativeRouterLane
 from bench_proxy.host.request import NeedsRouter, Request, Target
 from bench_proxy.upstream import NativeCall, Reply
 

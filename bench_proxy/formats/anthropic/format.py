@@ -14,11 +14,11 @@ import orjson
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from bench_proxy.errors import BenchError, InvalidRequest, NotFound
-from bench_proxy.formats import anthropic_replies as replies
-from bench_proxy.formats import anthropic_turns, efforts, sse
-from bench_proxy.formats.anthropic_turns import MessagesTurn
+from bench_proxy.formats import efforts, sse
+from bench_proxy.formats.anthropic import replies, turns
+from bench_proxy.formats.anthropic.turns import MessagesTurn
 from bench_proxy.formats.base import Alternative, Data, Envelope, Spoken, Usage, Wish, dumps
-from bench_proxy.formats.chat_parts import flat, function_call, function_tool, image_part, schema_format, text_part
+from bench_proxy.formats.chat.parts import flat, function_call, function_tool, image_part, schema_format, text_part
 from bench_proxy.formats.checking import MOST_MESSAGES, MOST_PARTS, Many, Number, Strict, Whole, checked, given
 from bench_proxy.formats.in_turn import InTurn
 from bench_proxy.formats.request import ChatRequest, Json
@@ -434,7 +434,7 @@ class MessagesFormat:
         return MessagesStream(envelope)
 
     def spoken(self, envelope: Envelope, spoken: Spoken, usage: Usage, data: Data) -> bytes:
-        return anthropic_turns.whole(envelope, spoken, usage, data)
+        return turns.whole(envelope, spoken, usage, data)
 
     def turn(self, envelope: Envelope) -> MessagesTurn:
         return MessagesTurn(envelope)

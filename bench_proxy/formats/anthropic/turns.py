@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from bench_proxy.errors import BenchError
-from bench_proxy.formats import anthropic_replies as replies
+from bench_proxy.formats.anthropic import replies
 from bench_proxy.formats.arguments import as_object
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage, dumps
-from bench_proxy.formats.chat_parts import text_part
+from bench_proxy.formats.chat.parts import text_part
 from bench_proxy.formats.request import Json, ToolName
 
 SIGNATURE = "YmVuY2gtcHJveHk="

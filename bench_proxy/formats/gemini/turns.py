@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from bench_proxy.errors import BenchError
 from bench_proxy.formats.arguments import as_object
 from bench_proxy.formats.base import Data, Envelope, Spoken, ToolCall, Usage, dumps
-from bench_proxy.formats.gemini_replies import Chunks, candidate, error_body, reply, speech
+from bench_proxy.formats.gemini.replies import Chunks, candidate, error_body, reply, speech
 from bench_proxy.formats.request import Json
 from bench_proxy.formats.whole_calls import WholeCalls
 

@@ -8,7 +8,7 @@ https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preservi
 from typing import Any
 
 from bench_proxy.formats import sse
-from bench_proxy.formats.anthropic_turns import SIGNATURE, MessagesTurn
+from bench_proxy.formats.anthropic.turns import SIGNATURE, MessagesTurn
 from bench_proxy.formats.base import one_line
 from bench_proxy.formats.relays import Dialect, Hearing, Relayed
 from bench_proxy.formats.request import Json
