@@ -57,7 +57,7 @@ fuzz: $(VENV)/ready ## hostile requests to a real proxy, 20,000 of them: minutes
 bench: $(VENV)/ready ## what bench-proxy costs, in minutes
 	$(PYTHON) -m benchmarks
 
-bench-full: $(VENV)/ready ## the same with more rounds and longer windows: over an hour
+bench-full: $(VENV)/ready ## more of it, in more rounds and longer windows: over an hour
 	$(PYTHON) -m benchmarks --full
 
 # Keeps the versions that still fit; `make lock UPGRADE=--upgrade` takes the newest. One file fits every platform and

@@ -33,6 +33,13 @@ SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "NO_PROXY": "127.0.0.1",
 }
+PATHS = {
+    # The cheapest of LiteLLM's ways to a server that speaks OpenAI's format.
+    "hosted_vllm": "/v1",
+    # LiteLLM adds the rest of it.
+    "anthropic": "",
+}
+"""Where a provider's API is at the model server."""
 
 
 class Gateway:
@@ -105,12 +112,17 @@ class Gateway:
         return process.rss_mb(self.pid)
 
 
-def litellm(upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None) -> Callable[[Path, int], list[str]]:
-    """LiteLLM's proxy; `bench` is the block of one with bench-proxy in it, None for LiteLLM alone."""
+def litellm(
+    upstream: int, models: Mapping[str, str], bench: Mapping[str, Any] | None, callback: str = "bench_proxy.gateway"
+) -> Callable[[Path, int], list[str]]:
+    """LiteLLM's proxy. `models` are their providers by name; `bench` is the block of one with bench-proxy in it, None
+    for LiteLLM alone, and `callback` what mounts it.
+    """
 
     def command(folder: Path, port: int) -> list[str]:
         config = folder / "litellm_config.yaml"
-        config.write_text(json.dumps(_config(upstream, models, bench)), encoding="utf-8")  # JSON is YAML
+        written = json.dumps(configuration(upstream, models, bench, callback))  # JSON is YAML
+        config.write_text(written, encoding="utf-8")
         return [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
 
     return command
@@ -124,26 +136,27 @@ def reference(upstream: int, collections: Mapping[str, Sequence[str]]) -> Callab
     return command
 
 
-def _config(upstream: int, models: Sequence[str], bench: Mapping[str, Any] | None) -> dict[str, Any]:
+def configuration(
+    upstream: int, models: Mapping[str, str], bench: Mapping[str, Any] | None, callback: str
+) -> dict[str, Any]:
     config: dict[str, Any] = {
         "model_list": [
             {
                 "model_name": name,
                 "litellm_params": {
-                    # The cheapest of LiteLLM's ways to a server that speaks OpenAI's format.
-                    "model": f"hosted_vllm/{name}",
-                    "api_base": f"http://127.0.0.1:{upstream}/v1",
+                    "model": f"{provider}/{name}",
+                    "api_base": f"http://127.0.0.1:{upstream}{PATHS[provider]}",
                     "api_key": "none",
                 },
                 # A price here spares LiteLLM a search of its price list on every call.
                 "model_info": {"mode": "chat", "input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6},
             }
-            for name in models
+            for name, provider in models.items()
         ],
         "litellm_settings": {"set_verbose": False, "request_timeout": 600},
     }
     if bench is not None:
-        config["litellm_settings"]["callbacks"] = ["bench_proxy.gateway"]
+        config["litellm_settings"]["callbacks"] = [callback]
         config["bench"] = bench
     return config
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import aiohttp
@@ -38,9 +39,16 @@ class Outcome:
     """From the moment when the last of its models had sent its answer."""
     beside: list[float] = field(default_factory=list)
     """What is left of the total without the slowest seat, as the reply says how long it took."""
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    """When the first byte came and when the last one, on one clock."""
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
     """Of the whole load."""
+
+
+def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
+    changes = sorted([*((began, 1) for began, _ in spans), *((ended, -1) for _, ended in spans)])
+    return max(accumulate(change for _, change in changes), default=0)
 
 
 class WrongAnswer(Exception):
@@ -72,13 +80,14 @@ async def _client(
         began = time.monotonic()
         try:
             answers = await asyncio.gather(*(_ask(session, ask) for ask in turn))
-            ended = max(a.ended for a in answers)
+            first, ended = min(a.first for a in answers), max(a.ended for a in answers)
             sent = max(_sent(answer, ask) for answer, ask in zip(answers, turn, strict=True))
         except (WrongAnswer, aiohttp.ClientError, TimeoutError) as error:
             outcome.faults.append(f"{type(error).__name__}: {error}"[:300])
             continue
         outcome.total.append(ended - began)
-        outcome.first.append(min(a.first for a in answers) - began)
+        outcome.first.append(first - began)
+        outcome.spans.append((first, ended))
         outcome.over.append(ended - began - max(upstream.model(name).takes for ask in turn for name in ask.models))
         outcome.after.append(ended - sent)
         seats = [s["seconds"] for a in answers for s in a.bench.get("seats", ())]

@@ -3,6 +3,9 @@
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -31,6 +34,38 @@ def rss_mb(pid: int) -> float:
     """Memory that is resident now."""
     pages = (int(Path(f"/proc/{process}/statm").read_text().split()[1]) for process in tree(pid))
     return sum(pages) * PAGE / 1e6
+
+
+def threads(pid: int) -> int:
+    return sum(len(list(Path(f"/proc/{process}/task").iterdir())) for process in tree(pid))
+
+
+@dataclass(slots=True)
+class Growth:
+    """How far above its start a process came."""
+
+    rss_mb: float = 0.0
+    threads: int = 0
+
+
+@asynccontextmanager
+async def growth(pid: int) -> AsyncIterator[Growth]:
+    """Looked at ten times a second, until the end of the block."""
+    grown = Growth()
+    watching = asyncio.create_task(_watch(pid, grown, rss_mb(pid), threads(pid)))
+    try:
+        yield grown
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _watch(pid: int, grown: Growth, rss: float, running: int) -> None:
+    while True:
+        grown.rss_mb = max(grown.rss_mb, rss_mb(pid) - rss)
+        grown.threads = max(grown.threads, threads(pid) - running)
+        await asyncio.sleep(0.1)
 
 
 async def at_rest(pid: int, *, within: float = 3.0) -> None:

@@ -4,12 +4,12 @@ import platform
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.workloads import GATEWAYS
+from benchmarks import workloads
 
 RESAMPLES = 2000
 
@@ -62,6 +62,13 @@ COLUMNS = {
         Column("p50 ms", "p50_ms"),
         Column("p50 ratio", "p50_ms", "ratio"),
     ),
+    "held": (
+        Column("open at once", "open"),
+        Column("RSS kB a stream", "stream_kb"),
+        Column("RSS ratio", "stream_kb", "ratio"),
+        Column("threads added", "threads"),
+        Column("first byte p50 ms", "first_p50_ms"),
+    ),
     "image": (*CPU, Column("p50 ms", "p50_ms"), Column("p50 ratio", "p50_ms", "ratio")),
     "crowd": (
         Column("complete", "turns"),
@@ -93,27 +100,45 @@ COLUMNS = {
         Column("whole p50 ms", "p50_ms"),
         Column("whole ratio", "p50_ms", "ratio"),
     ),
+    "further": (Column("CPU µs", "cpu_us"), Column("CPU ratio", "cpu_us", "ratio")),
     "ledger": (*CPU, Column("p50 ms", "p50_ms"), Column("p50 ratio", "p50_ms", "ratio")),
 }
 TITLES = {
     "start": "Start: until the first answer, and at rest",
     "passthrough": "Passthrough: a request that is not for `bench/`",
     "panel": "Panel: models that answer at once, 16 in flight, against a client's own fan-out",
-    "image": "Image: a large one to every seat",
+    "held": "Held: streams of route mode, all open at once, against a bare relay",
+    "image": "Image: a large one to every seat, against a bare fan-out",
     "crowd": "Crowd: many panels at once, against a bare fan-out",
     "panel-end": "Panel end: how long a panel takes after its models, 16 in flight",
     "streams": "Streams: all opened in the same instant",
     "turns": "Turns: route mode, streamed, 8 in flight",
+    "further": "Further: what one more costs",
     "ledger": "Ledger: what keeping the record costs",
 }
 
 
 def render(samples: Sequence[Sample], faults: Sequence[str], conditions: Sequence[str]) -> str:
-    workloads = dict.fromkeys(s.workload for s in samples)
-    tables = [f"## {TITLES[w]}\n\n{_table(w, [s for s in samples if s.workload == w])}" for w in workloads]
+    samples = [*samples, *further(samples)]
+    measured = dict.fromkeys(s.workload for s in samples)
+    tables = [f"## {TITLES[w]}\n\n{_table(w, [s for s in samples if s.workload == w])}" for w in measured]
     wrong = [f"**{len(faults)} wrong answers**; a gateway with wrong answers has no speed.", *faults[:20]]
     head = [f"- {line}" for line in conditions]
     return "\n\n".join(["# Benchmarks", "\n".join(head), *(["\n".join(wrong)] if faults else []), *tables]) + "\n"
+
+
+def further(samples: Sequence[Sample]) -> list[Sample]:
+    """Each window with much of something, less the median of its gateway's windows with little of it in that round."""
+    found = []
+    for what in workloads.further():
+        of_workload = [s for s in samples if s.workload == what.workload and "cpu_ms" in s.values]
+        little = [s for s in of_workload if s.case == what.little]
+        for much in (s for s in of_workload if s.case == what.much):
+            below = [s.values["cpu_ms"] for s in little if (s.gateway, s.round) == (much.gateway, much.round)]
+            if below:
+                used = (much.values["cpu_ms"] - statistics.median(below)) / what.more * 1e3
+                found.append(replace(much, workload="further", case=what.title, values={"cpu_us": used}))
+    return found
 
 
 def _table(workload: str, samples: Sequence[Sample]) -> str:
@@ -124,9 +149,9 @@ def _table(workload: str, samples: Sequence[Sample]) -> str:
         for sample in samples:
             if sample.case == case:
                 of_gateway.setdefault(sample.gateway, []).append(sample)
-        gateways = [g for g in GATEWAYS if g in of_gateway]
-        base = of_gateway[gateways[0]]
-        lines += [_row([case, g, *(_cell(c, of_gateway[g], base) for c in columns)]) for g in gateways]
+        # The first window of a case asks its gateways in its own order.
+        base = next(iter(of_gateway.values()))
+        lines += [_row([case, g, *(_cell(c, of, base) for c in columns)]) for g, of in of_gateway.items()]
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@
 
 A model's name says how it answers, so that no gateway needs a setting for it: `owl-f300-n20-p10` waits 300 ms, then
 sends 20 chunks, one every 10 ms. Left out, they are f0, n8 and p0. An answer that is not streamed comes when the last
-chunk would have.
+chunk would have. Asked at `/v1/messages` it answers in Anthropic's format, anywhere else in that of chat completions.
 
 The last chunk says when it left, on the clock that all processes of a machine share: so a client can tell how long a
 gateway kept an answer after its model was done.
@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
@@ -25,6 +25,7 @@ NUMBER = re.compile(r"-([fnp])(\d+)")
 LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 MODEL = re.compile(rb'"model"\s*:\s*"([^"]+)"')
 STREAM = re.compile(rb'"stream"\s*:\s*true')
+MESSAGES = b"POST /v1/messages"
 EDGE = 4096
 """Bytes at both ends of a request that are searched; 10 MB of messages between them are only counted."""
 
@@ -62,36 +63,64 @@ def _numbers(name: str) -> dict[str, int]:
 
 
 @cache
-def model(name: str) -> Model:
+def model(name: str, *, messages: bool = False) -> Model:
     numbers = _numbers(name)
     texts = pieces(name)
-    usage = f'"usage":{{"prompt_tokens":10,"completion_tokens":{len(texts)},"total_tokens":{10 + len(texts)}}}'
-    base = f'"id":"chatcmpl-1","created":1700000000,"model":"{name}"'
     # The clock is as long as what stands in for it here, so that the length is right.
-    message = f'{{"role":"assistant","content":"{"".join(texts)}{"@" * CLOCK}"}}'
-    choice = f'{{"index":0,"message":{message},"finish_reason":"stop"}}'
-    body = f'{{{base},"object":"chat.completion","choices":[{choice}],{usage}}}'.encode()
+    texts[-1] += "@" * CLOCK
+    body, events = (_messages if messages else _completion)(name, texts)
     head = HEAD + b"application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-
-    def event(delta: str, finish: str = "null", more: str = "") -> bytes:
-        choice = f'{{"index":0,"delta":{delta},"finish_reason":{finish}}}'
-        return f'data: {{{base},"object":"chat.completion.chunk","choices":[{choice}]{more}}}\n\n'.encode()
-
-    events = [event(f'{{"role":"assistant","content":"{text}"}}') for text in texts[:-1]]
-    closing = event(f'{{"content":"{texts[-1]}{"@" * CLOCK}"}}') + event("{}", '"stop"', f",{usage}")
     start = HEAD + b"text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    chunks = [_chunk(e) for e in events]
+    first, *chunks, last = map(_chunk, events)
     return Model(
         first=numbers["f"] / 1000,
         pace=numbers["p"] / 1000,
-        takes=(numbers["f"] + numbers["p"] * len(events)) / 1000,
-        whole=_around_clock(head + body),
-        chunks=(start + chunks[0], *chunks[1:]),
-        last=_around_clock(_chunk(closing + b"data: [DONE]\n\n") + b"0\r\n\r\n"),
+        takes=(numbers["f"] + numbers["p"] * (len(events) - 1)) / 1000,
+        whole=_around_clock(head + body.encode()),
+        chunks=(start + first, *chunks),
+        last=_around_clock(last + b"0\r\n\r\n"),
     )
 
 
-def _chunk(data: bytes) -> bytes:
+def _completion(name: str, texts: Sequence[str]) -> tuple[str, list[str]]:
+    """A chat completion, and its events, one text each; the last one with all that ends the stream."""
+    usage = f'"usage":{{"prompt_tokens":10,"completion_tokens":{len(texts)},"total_tokens":{10 + len(texts)}}}'
+    base = f'"id":"chatcmpl-1","created":1700000000,"model":"{name}"'
+    message = f'{{"role":"assistant","content":"{"".join(texts)}"}}'
+    choice = f'{{"index":0,"message":{message},"finish_reason":"stop"}}'
+
+    def event(delta: str, finish: str = "null", more: str = "") -> str:
+        choice = f'{{"index":0,"delta":{delta},"finish_reason":{finish}}}'
+        return f'data: {{{base},"object":"chat.completion.chunk","choices":[{choice}]{more}}}\n\n'
+
+    *events, last = [event(f'{{"role":"assistant","content":"{text}"}}') for text in texts]
+    last += event("{}", '"stop"', f",{usage}") + "data: [DONE]\n\n"
+    return f'{{{base},"object":"chat.completion","choices":[{choice}],{usage}}}', [*events, last]
+
+
+def _messages(name: str, texts: Sequence[str]) -> tuple[str, list[str]]:
+    """The same as a message of Anthropic's; what begins the stream is in its first event."""
+    usage = f'"usage":{{"input_tokens":10,"output_tokens":{len(texts)}}}'
+    base = f'"id":"msg_1","type":"message","role":"assistant","model":"{name}","stop_sequence":null'
+
+    def event(type: str, more: str = "") -> str:
+        return f'event: {type}\ndata: {{"type":"{type}"{more}}}\n\n'
+
+    def delta(text: str) -> str:
+        return event("content_block_delta", f',"index":0,"delta":{{"type":"text_delta","text":"{text}"}}')
+
+    first, *events = map(delta, texts)
+    begun = event("message_start", f',"message":{{{base},"content":[],"stop_reason":null,{usage}}}')
+    begun += event("content_block_start", ',"index":0,"content_block":{"type":"text","text":""}')
+    events[-1] += event("content_block_stop", ',"index":0')
+    events[-1] += event("message_delta", f',"delta":{{"stop_reason":"end_turn","stop_sequence":null}},{usage}')
+    events[-1] += event("message_stop")
+    content = f'{{"type":"text","text":"{"".join(texts)}"}}'
+    return f'{{{base},"content":[{content}],"stop_reason":"end_turn",{usage}}}', [begun + first, *events]
+
+
+def _chunk(event: str) -> bytes:
+    data = event.encode()
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -131,7 +160,7 @@ class Connection(asyncio.Protocol):
         if name is None:
             self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
             return
-        asked = model(name[1].decode())
+        asked = model(name[1].decode(), messages=request.startswith(MESSAGES))
         if STREAM.search(request):
             self._later(asked.first, self._stream, asked, 0)
         else:

@@ -19,9 +19,9 @@ REFERENCE = "aiohttp fan-out"
 ON_DISK = "ledger on disk"
 IN_MEMORY = "ledger in memory"
 NO_CONTENT = "ledger on disk, content: none"
-"""Three more with bench-proxy, for one workload: a process that has done others before it has more to collect."""
-GATEWAYS = (BARE, CONTROL, MOUNTED, ROUTED, REFERENCE, ON_DISK, IN_MEMORY, NO_CONTENT)
-"""In the order of a table's rows; the first of a case is the one that the others are compared with."""
+UNRECORDED = "no ledger"
+"""Four more with bench-proxy, for one workload: a process that has done others before it has more to collect."""
+GATEWAYS = (BARE, CONTROL, MOUNTED, ROUTED, REFERENCE, ON_DISK, IN_MEMORY, NO_CONTENT, UNRECORDED)
 
 QUESTION = (
     "We have a job that takes a minute and a caller who waits for it. What would you do, and what would you not do?"
@@ -34,7 +34,20 @@ PACED = {
 }
 CHUNKS = (500, 2)
 """Of a streamed turn: many, for what each costs; hardly any, for the first one."""
-MODELS = [*FAST, *(name for names in PACED.values() for name in names), *(f"m1-n{n}" for n in CHUNKS)]
+STREAMED = {f"chunks-{n}": f"m1-n{n}" for n in CHUNKS}
+TRANSLATED = {f"messages-{n}": f"claude-n{n}" for n in CHUNKS}
+"""Whose models speak another format than the caller: LiteLLM's own parser of that format has to read each event."""
+HELD = {"held": "m1-f300-n32-p500"}
+"""A stream of 16 s, so that the first one is still open when a slow gateway has begun the last one."""
+ROUTES = STREAMED | TRANSLATED | HELD
+"""The one member of each collection that is asked for turns."""
+MODELS = dict.fromkeys(
+    [*FAST, *(name for names in PACED.values() for name in names), *STREAMED.values(), *HELD.values()], "hosted_vllm"
+) | dict.fromkeys(TRANSLATED.values(), "anthropic")
+"""The provider of each model."""
+MANY, FEW = "500 chunks as fast as they come", "2 chunks"
+PARSED = ", from an Anthropic server"
+ALONE = "3 members, models take 300 ms, 1 at a time"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, not a temporary file
 
 
@@ -42,16 +55,33 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, not a t
 class Case:
     """`turn` is what each gateway is asked at once. A round has `windows` windows of `turns` turns for each gateway,
     `at_once` of them in flight, the first of which start over `spread` seconds.
+
+    A case that is `held` measures memory and threads instead: it has one window a round, since what a process has once
+    taken it keeps. One that is `full` is left out of a short run.
     """
 
     workload: str
     title: str
     gateways: tuple[str, ...]
+    """The first is the one that the others are compared with."""
     turn: Callable[[str], Sequence[Ask]]
     turns: int
     at_once: int
     windows: int = 1
     spread: float = 0.0
+    held: bool = False
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """What one more of something costs: the difference of two cases, of which the first has `more` of it."""
+
+    title: str
+    workload: str
+    much: str
+    little: str
+    more: int
 
 
 def block(gateway: str, ledger: Path) -> Mapping[str, Any] | None:
@@ -74,7 +104,7 @@ def collections() -> Mapping[str, Sequence[str]]:
     return (
         {f"fast-{n}": FAST[:n] for n in (1, 3, 5)}
         | {_collection(pace, n): names[:n] for pace, names in PACED.items() for n in (1, 3, 5)}
-        | {f"chunks-{n}": [f"m1-n{n}"] for n in CHUNKS}
+        | {name: [member] for name, member in ROUTES.items()}
     )
 
 
@@ -102,11 +132,11 @@ def panel(
     return lambda gateway: fan_out if gateway in {BARE, CONTROL} else asked
 
 
-def turn(chunks: int) -> Callable[[str], Sequence[Ask]]:
+def turn(collection: str) -> Callable[[str], Sequence[Ask]]:
     """A streamed turn of a conversation; of LiteLLM alone its client asks the member itself."""
-    member = f"m1-n{chunks}"
+    member = ROUTES[collection]
     own = [Ask(_chat(member, stream=True), (member,), stream=True)]
-    asked = [Ask(_chat(f"bench/chunks-{chunks}:route", stream=True), (member,), stream=True)]
+    asked = [Ask(_chat(f"bench/{collection}:route", stream=True), (member,), stream=True)]
     return lambda gateway: own if gateway in {BARE, CONTROL} else asked
 
 
@@ -120,11 +150,15 @@ def cases() -> list[Case]:
     against = (BARE, MOUNTED)
     lanes = (BARE, MOUNTED, ROUTED, REFERENCE)
     limit = (REFERENCE, MOUNTED)
+    between = (REFERENCE, BARE, MOUNTED)
     routed = (BARE, MOUNTED, ROUTED)
-    ledgers = (ON_DISK, IN_MEMORY, NO_CONTENT)
+    ledgers = (UNRECORDED, ON_DISK, IN_MEMORY, NO_CONTENT)
     paced = {pace: panel(_collection(pace, 3), names[:3]) for pace, names in PACED.items()}
     streamed = panel(_collection("300 ms", 3), PACED["300 ms"][:3], stream=True)
+    image = panel("fast-3", FAST[:3], _image(10_000_000))
     return [
+        # Before anything else has filled the processes' memory.
+        Case("held", "200 turns", between, turn("held"), turns=200, at_once=200, spread=2, held=True, full=True),
         Case("passthrough", "whole", beside, plain(), turns=150, at_once=8, windows=20),
         Case("passthrough", "streamed", beside, plain(stream=True), turns=80, at_once=8, windows=16),
         Case("passthrough", "1 MB of text", beside, plain("So it goes. " * 83_000), turns=30, at_once=2, windows=8),
@@ -132,13 +166,23 @@ def cases() -> list[Case]:
         Case("panel", "3 members", lanes, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
         Case("panel", "5 members", lanes, panel("fast-5", FAST[:5]), turns=48, at_once=16, windows=5),
         Case("panel", "3 members, alone", lanes, panel("fast-3", FAST[:3]), turns=24, at_once=1, windows=3),
-        Case("image", "10 MB to 3 members", against, panel("fast-3", FAST[:3], _image(10_000_000)), turns=6, at_once=1),
+        Case("image", "10 MB to 3 members", between, image, turns=6, at_once=1, windows=2, full=True),
         Case("crowd", "200 at once, models take 2.3 s", limit, paced["2.3 s"], turns=200, at_once=200),
         Case("panel-end", "models take 300 ms", against, paced["300 ms"], turns=320, at_once=16, spread=0.3),
         Case("panel-end", "models take 2 s", against, paced["2 s"], turns=96, at_once=16, spread=2),
         Case("streams", "200 panels of 3 at once, models take 300 ms", against, streamed, turns=200, at_once=200),
-        Case("turns", "500 chunks as fast as they come", routed, turn(500), turns=16, at_once=8, windows=4),
-        Case("turns", "2 chunks", routed, turn(2), turns=80, at_once=8, windows=8),
-        Case("ledger", "3 members", ledgers, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=5),
-        Case("ledger", "3 members, models take 300 ms, 1 at a time", ledgers, paced["300 ms"], turns=30, at_once=1),
+        Case("turns", MANY, routed, turn("chunks-500"), turns=16, at_once=8, windows=4),
+        Case("turns", FEW, routed, turn("chunks-2"), turns=80, at_once=8, windows=8),
+        Case("turns", f"{MANY}{PARSED}", against, turn("messages-500"), turns=16, at_once=8, windows=4),
+        Case("turns", f"{FEW}{PARSED}", against, turn("messages-2"), turns=80, at_once=8, windows=8),
+        Case("ledger", "3 members", ledgers, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=8, full=True),
+        Case("ledger", ALONE, ledgers, paced["300 ms"], turns=30, at_once=1, full=True),
+    ]
+
+
+def further() -> list[Further]:
+    return [
+        Further("a seat", "panel", "5 members", "3 members", 2),
+        Further("a chunk of a turn", "turns", MANY, FEW, CHUNKS[0] - CHUNKS[1]),
+        Further(f"a chunk of a turn{PARSED}", "turns", f"{MANY}{PARSED}", f"{FEW}{PARSED}", CHUNKS[0] - CHUNKS[1]),
     ]
