@@ -237,7 +237,10 @@ def test_the_metrics_are_not_for_bench_keys(anyone: httpx.Client, make: Make) ->
     [
         ({}, "name", "is required"),
         ({"name": ""}, "name", "at least 1"),
-        *(({"name": f"a{odd}b"}, "name", "no control characters") for odd in ("\0", "\x1b[2J", "\n", "\u2028")),
+        *(
+            ({"name": f"a{odd}b"}, "name", '"name": must hold no line ends and no control')
+            for odd in ("\0", "\x1b[2J", "\n", "\u2028")
+        ),
         ({"name": "x" * 101}, "name", "at most 100"),
         ({"name": "x", "collection": ["pair"]}, "collection", "unknown key"),
         ({"name": "x", "collections": "pair"}, "collections", "list"),

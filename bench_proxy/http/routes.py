@@ -295,8 +295,9 @@ async def _validation_error(request: Request, error: Any) -> JSONResponse:
         return await _bench_error(request, InvalidRequest("the body is not JSON; send one JSON object"))
     place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path", VERDICT, PICK})
     place = place[:200]
-    said = {"extra_forbidden": "unknown key", "missing": "is required"}.get(first["type"], first["msg"])
-    message = f'"{place}": {said}' if place else f"the body: {first['msg']}; send one JSON object"
+    plain = first["msg"].removeprefix("Value error, ")  # what pydantic puts before words of ours
+    said = {"extra_forbidden": "unknown key", "missing": "is required"}.get(first["type"], plain)
+    message = f'"{place}": {said}' if place else f"the body: {plain}; send one JSON object"
     return await _bench_error(request, InvalidRequest(message, param=place or None))
 
 
