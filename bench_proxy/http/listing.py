@@ -79,12 +79,13 @@ class Listing:
         if shape is not OPENAI:  # LiteLLM's own refusal is in OpenAI's shape alone
             await self._authenticate(scope, receive, None)
         host = await _captured(scope, receive, pass_on)
-        ours = await self._ours(scope, receive) if host.models is not None else []
-        if not ours:
+        models = host.models
+        ours = await self._ours(scope, receive) if models is not None else []
+        if models is None or not ours:
             await host.give(send, host.body)
             return
         listed = json.loads(host.body)
-        listed["data"] += [shape.entry(entry) for entry in ours]
+        listed["data"] = [*models, *(shape.entry(entry) for entry in ours)]
         if shape is ANTHROPIC:
             listed["last_id"] = ours[-1]["id"]
         await host.give(send, dumps(listed))
@@ -195,7 +196,7 @@ class _Captured:
 
     @property
     def models(self) -> list[dict[str, Any]] | None:
-        """The models that it lists; None for a reply that is no list."""
+        """The models that it lists; None for a reply that is no list. Those under our prefix it is never asked."""
         if self._start["status"] != 200:
             return None
         try:
@@ -203,7 +204,9 @@ class _Captured:
         except ValueError:
             return None
         models = listed.get("data") if isinstance(listed, dict) else None
-        return models if isinstance(models, list) else None
+        if not isinstance(models, list):
+            return None
+        return [model for model in models if not str(model.get("id")).lower().startswith(MODEL_PREFIX)]
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

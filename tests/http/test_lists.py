@@ -9,6 +9,7 @@ import pytest
 
 from tests.asking import Json
 from tests.proxy import MASTER_KEY, Proxy
+from tests.upstream import Upstream
 
 ANTHROPIC = {"anthropic-version": "2023-06-01", "x-api-key": MASTER_KEY}
 GOOGLE = {"x-goog-api-key": MASTER_KEY}
@@ -33,6 +34,14 @@ def test_openais_list_has_litellms_models_and_then_each_collection_in_each_mode(
     assert ids.index("ok-a") < ids.index("bench/pair")
     for mode in ("", ":merged", ":choices"):
         assert f"bench/pair{mode}" in ids
+
+
+def test_a_model_of_litellms_that_is_called_like_a_collection_stands_there_once(upstream: Upstream) -> None:
+    bench = {"collections": {"pair": {"members": ["ok-a"], "explorers": 0}}}
+    models = {"ok-a": "ok-a", "bench/pair": "ok-a", "bench/ghost": "ok-a"}
+    with Proxy(upstream.api_base, models, bench=bench) as proxy, proxy.client() as client:
+        ids = [entry["id"] for entry in client.get("/v1/models").json()["data"]]
+        assert [id for id in ids if ":" not in id] == ["ok-a", "bench/pair"]
 
 
 def test_anthropics_list_is_anthropics(anyone: httpx.Client) -> None:
