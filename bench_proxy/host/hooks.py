@@ -25,7 +25,7 @@ from litellm.proxy._types import UserAPIKeyAuth
 from litellm.proxy.common_request_processing import proxy_exception_from_route_error
 from litellm.proxy.hooks.parallel_request_limiter_v3 import RequestRateLimiterStash, _request_stash
 from litellm.proxy.litellm_pre_call_utils import add_litellm_data_to_request
-from litellm.proxy.utils import ProxyLogging
+from litellm.proxy.utils import ProxyLogging, pipeline_managed_guardrail_names
 from litellm.types.guardrails import GuardrailEventHooks
 from litellm.utils import Rules as CallRules
 from litellm.utils import function_setup
@@ -40,6 +40,7 @@ from bench_proxy.host.reporting import OWN
 from bench_proxy.host.reviewing import (
     PIECES,
     WHOLE,
+    observes,
     overrides,
     read_in_pieces,
     reads_pieces_alone,
@@ -62,7 +63,10 @@ PIPELINES = "_guardrail_pipelines"
 """Where LiteLLM's policies put the guardrails that they run one behind the other."""
 
 DECIDED_WITHIN = 120.0
-"""Seconds that rules may take before the call, and again on the answer. LiteLLM would wait for ever."""
+"""Seconds that rules may take before the call, beside it, on the answer and on a failure. LiteLLM waits for ever."""
+
+STOPPED_WITHIN = 5.0
+"""Seconds that a rule which is not waited for any more has to stop."""
 
 HOOKS = (
     "async_pre_call_hook",
@@ -174,7 +178,7 @@ class Admitted:
         self._context = copy_context()
         self._forget()
         try:
-            await _unbroken(self._inside(self._admit()))
+            await _decided(self._inside(self._admit()))
         except Exception as error:
             raise refusal(error) from error
         known = ProxyLogging.callback_capabilities()
@@ -186,7 +190,7 @@ class Admitted:
         if self._clearing is None:
             return
         try:
-            await _unbroken(asyncio.shield(self._clearing))
+            await _decided(asyncio.shield(self._clearing))
         except Exception as error:
             raise refusal(error) from error
 
@@ -197,28 +201,22 @@ class Admitted:
     @cached_property
     def _reading(self) -> list[CustomLogger]:
         """Callbacks that read the answers. Of what is no guardrail LiteLLM calls another hook for streams."""
-        read = PIECES if self._stream else (WHOLE,)
-        return [
-            callback
-            for callback in ProxyLogging.callback_capabilities().resolved_callbacks
-            if (
-                callback.should_run_guardrail(data=self._data, event_type=GuardrailEventHooks.post_call) is True
-                if isinstance(callback, CustomGuardrail)
-                else acts(callback) and any(overrides(callback, hook) for hook in read)
-            )
-        ]
+        return [c for c in ProxyLogging.callback_capabilities().resolved_callbacks if self._reads(c)]
+
+    def _reads(self, callback: CustomLogger) -> bool:
+        if isinstance(callback, CustomGuardrail):
+            runs = callback.should_run_guardrail(data=self._data, event_type=GuardrailEventHooks.post_call)
+            return runs is True  # LiteLLM asks so: some return other things
+        if self._stream and observes(callback):
+            return False
+        return acts(callback) and any(overrides(callback, hook) for hook in (PIECES if self._stream else (WHOLE,)))
 
     async def review(self, answers: Sequence[Spoken], usage: Usage) -> Sequence[Spoken]:
         if not self.reviews:
             await self.settle(usage)
             return answers
-        response = response_of(self._model, answers, usage)
         try:
-            reviewing = self._logging.post_call_success_hook(
-                data=self._data, response=response, user_api_key_dict=self._auth
-            )
-            left = said_by(await _unbroken(self._inside(reviewing)), answers)
-            return await _unbroken(self._inside(self._read_in_pieces(left))) if self._stream else left
+            return await _decided(self._inside(self._review(answers, usage)))
         except Exception as error:
             raise refusal(error) from error
         finally:
@@ -238,8 +236,13 @@ class Admitted:
         self._failed = True
         raised = error.__cause__ if isinstance(error, Denied) else None
         cause = raised if isinstance(raised, Exception) else RequestFailed(error)
-        instead = await asyncio.shield(self._inside(self._tell(cause)))
+        telling = self._inside(self._tell(cause))
+        if not (await asyncio.wait([telling], timeout=DECIDED_WITHIN))[0]:
+            _give_up(telling)
+            log.error("LiteLLM's callbacks were not told within %g s of a request that failed", DECIDED_WITHIN)
+            return error
         self._settled = True
+        instead = telling.result()
         return error if instead is None else refusal(instead)
 
     async def close(self) -> None:
@@ -247,10 +250,8 @@ class Admitted:
         if not self._entered:
             return
         if self._clearing is not None:
-            self._clearing.cancel()
-            await asyncio.wait([self._clearing])
-            if not self._clearing.cancelled():
-                self._clearing.exception()
+            _give_up(self._clearing)
+            await asyncio.wait([self._clearing], timeout=STOPPED_WITHIN)
         if not self._settled:
             self._settled = True
             await asyncio.shield(self._inside(self._drop()))
@@ -325,12 +326,18 @@ class Admitted:
         if self.rewritten:
             self.request = replace(asked, messages=messages, settings=settings, _encoded=[])
 
-    async def _read_in_pieces(self, answers: Sequence[Spoken]) -> Sequence[Spoken]:
-        """Each answer is a stream of its own, as hooks take a stream for one answer."""
-        for callback in self._reading:
-            if reads_pieces_alone(callback):
-                answers = [await read_in_pieces(callback, self._model, a, self._auth, self._data) for a in answers]
-        return answers
+    async def _review(self, answers: Sequence[Spoken], usage: Usage) -> Sequence[Spoken]:
+        response = await self._logging.post_call_success_hook(
+            data=self._data, response=response_of(self._model, answers, usage), user_api_key_dict=self._auth
+        )
+        left = said_by(response, answers)
+        if self._stream:
+            in_pipelines = pipeline_managed_guardrail_names(self._data, "post_call")
+            for callback in self._reading:
+                if reads_pieces_alone(callback) and getattr(callback, "guardrail_name", None) not in in_pipelines:
+                    # Each answer is a stream of its own, as hooks take a stream for one answer.
+                    left = [await read_in_pieces(callback, self._model, a, self._auth, self._data) for a in left]
+        return left
 
     async def _tell(self, cause: Exception) -> Exception | None:
         try:
@@ -362,25 +369,30 @@ class Admitted:
             await self._limiter.async_post_call_failure_hook(self._data, asyncio.CancelledError(), self._auth)
 
 
-async def _unbroken(work: "asyncio.Future[T]") -> T:
-    """Its result. A hook that raises CancelledError has failed; whoever waits for it was not cancelled by that."""
-    limit = asyncio.timeout(DECIDED_WITHIN)
+async def _decided(work: "asyncio.Future[T]") -> T:
+    """Its result. A hook that raises CancelledError has failed; whoever waits for it was not cancelled by that. One
+    that takes too long is given up, whether it lets itself be stopped or not.
+    """
     try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if not limit.expired():
-            raise
+        done, _ = await asyncio.wait([work], timeout=DECIDED_WITHIN)
+    except asyncio.CancelledError:
+        _give_up(work)
+        raise
+    if not done:
+        _give_up(work)
         raise Denied(
             f"a rule of this proxy has not decided within {DECIDED_WITHIN:g} s; its operator has to look",
             status=504,
             type="server_error",
-        ) from None
-    except asyncio.CancelledError:
-        waiting = asyncio.current_task()
-        if waiting is not None and waiting.cancelling():
-            raise
-        raise BenchError("a hook of this proxy was broken off; its operator has to look") from None
+        )
+    if work.cancelled():
+        raise BenchError("a hook of this proxy was broken off; its operator has to look")
+    return work.result()
+
+
+def _give_up(work: "asyncio.Future[Any]") -> None:
+    work.cancel()
+    work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 def refusal(error: Exception) -> BenchError:

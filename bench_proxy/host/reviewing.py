@@ -1,7 +1,8 @@
 """The answers of a bench request as LiteLLM's own, whole and in pieces, for the hooks that read them, and back."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import litellm
@@ -31,8 +32,15 @@ def overrides(callback: object, hook: str) -> bool:
 
 def reads_pieces_alone(callback: object) -> bool:
     """Whether nothing but a stream is shown to it. LiteLLM itself calls `apply_guardrail` for whole answers too."""
-    whole = overrides(callback, WHOLE) or "apply_guardrail" in type(callback).__dict__
-    return not whole and any(overrides(callback, hook) for hook in PIECES)
+    applied = "apply_guardrail" in type(callback).__dict__ and not getattr(
+        callback, "use_native_lifecycle_hooks", False
+    )
+    return not (applied or overrides(callback, WHOLE)) and any(overrides(callback, hook) for hook in PIECES)
+
+
+def observes(callback: object) -> bool:
+    """Whether it reads answers and changes none: tracing, for which no stream need be held back."""
+    return type(callback).__module__.startswith("litellm.integrations.otel.")
 
 
 def response_of(model: str, answers: Sequence[Spoken], usage: Usage) -> ModelResponse:
@@ -67,13 +75,14 @@ def said_by(response: object, answers: Sequence[Spoken]) -> list[Spoken]:
     """The answers as the hooks left them. Raises BenchError when it is not told which is which any more."""
     choices = getattr(response, "choices", None)
     if not isinstance(choices, list) or len(choices) != len(answers):
-        raise _made_something_else(len(answers))
+        raise _something_else()
     if not all(isinstance(getattr(choice.message, "content", 0), str | None) for choice in choices):
-        raise _made_something_else(len(answers))
+        raise _something_else()
     return [
         replace(
             answer,
             text=choice.message.content or "",
+            thoughts=getattr(choice.message, "reasoning_content", None) or "",
             calls=tuple(
                 ToolCall(call.id, call.function.name or "", call.function.arguments)
                 for call in choice.message.tool_calls or ()
@@ -89,35 +98,60 @@ async def read_in_pieces(
     """One answer as a callback leaves it that reads streams. Raises what the callback raises; BenchError when it makes
     something else of it.
     """
-    text, calls = "", dict[int, ToolCall]()
     stream = callback.async_post_call_streaming_iterator_hook(
         user_api_key_dict=key, response=_streamed(model, answer), request_data=data
     )
-    async for chunk in stream:
+    left = _Left()
+    async with AsyncExitStack() as stack:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            stack.push_async_callback(close)
+        async for chunk in stream:
+            left.add(chunk)
+    if overrides(callback, "async_post_call_streaming_hook"):
+        # It is shown all that was said so far, with each piece; this is the last one.
+        piece = await callback.async_post_call_streaming_hook(user_api_key_dict=key, response=left.text)
+        left.text = _text_of(piece, left.text)
+    return replace(answer, text=left.text, thoughts=left.thoughts, calls=tuple(left.calls.values()))
+
+
+@dataclass(slots=True)
+class _Left:
+    """What a hook leaves of an answer, put together from its pieces."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: dict[int, ToolCall] = field(default_factory=dict)
+
+    def add(self, chunk: object) -> None:
         if not isinstance(chunk, ModelResponseStream):
-            raise _made_something_else(1)
+            raise _something_else()
         for choice in chunk.choices:
-            text += choice.delta.content or ""
+            self.text += choice.delta.content or ""
+            self.thoughts += getattr(choice.delta, "reasoning_content", None) or ""
             for call in choice.delta.tool_calls or ():
-                known = calls.get(call.index, ToolCall("", ""))
-                function = call.function
-                calls[call.index] = ToolCall(
+                known, function = self.calls.get(call.index, ToolCall("", "")), call.function
+                self.calls[call.index] = ToolCall(
                     known.id or call.id or "",
                     known.name + (function.name or ""),
                     known.arguments + (function.arguments or ""),
                 )
-    if overrides(callback, "async_post_call_streaming_hook"):
-        # It is shown all that was said so far, with each piece; this is the last one.
-        left = await callback.async_post_call_streaming_hook(user_api_key_dict=key, response=text)
-        if not isinstance(left, str | None):
-            raise _made_something_else(1)
-        text = text if left is None else left
-    return replace(answer, text=text, calls=tuple(calls.values()))
+
+
+def _text_of(piece: object, shown: str) -> str:
+    """What a hook leaves in the place of the text that it was shown: text, a piece of LiteLLM's, or nothing new."""
+    if piece is None:
+        return shown
+    if isinstance(piece, str):
+        return piece
+    left = _Left()
+    left.add(piece)
+    return left.text
 
 
 async def _streamed(model: str, answer: Spoken) -> AsyncIterator[ModelResponseStream]:
     calls = [{"index": index, **call} for index, call in enumerate(_calls(answer))]
-    delta = Delta(content=answer.text, role="assistant", tool_calls=calls or None)
+    thoughts = answer.thoughts or None
+    delta = Delta(content=answer.text, role="assistant", reasoning_content=thoughts, tool_calls=calls or None)
     yield ModelResponseStream(model=model, choices=[StreamingChoices(index=0, delta=delta)])
     end = StreamingChoices(index=0, delta=Delta(), finish_reason=answer.finish_reason)
     yield ModelResponseStream(model=model, choices=[end])
@@ -130,5 +164,5 @@ def _calls(answer: Spoken) -> list[dict[str, Any]]:
     ]
 
 
-def _made_something_else(answers: int) -> BenchError:
-    return BenchError(f"a hook of this proxy made something else of {answers} answers; its operator has to look")
+def _something_else() -> BenchError:
+    return BenchError("a hook of this proxy left something else in the place of an answer; its operator has to look")

@@ -3,9 +3,9 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from bench_proxy.bench import Caller
-from bench_proxy.errors import Denied
+from bench_proxy.errors import BenchError, Denied, InvalidRequest
+from bench_proxy.formats.base import Spoken, Usage
 from bench_proxy.formats.request import ChatRequest
 from tests.asking import CHAT, Json, connect, eventually, question, refusal, request_bytes
 from tests.proxy import EXTENSION, Proxy
@@ -29,6 +30,7 @@ from fastapi import HTTPException
 from litellm.exceptions import ModifyResponseException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
 
 def asked(data):
@@ -103,7 +105,39 @@ class Iterator(CustomGuardrail):
 class Pieces(CustomGuardrail):
     async def async_post_call_streaming_hook(self, user_api_key_dict, response):
         note("pieces", response)
+        if "in a chunk" in response:
+            choice = StreamingChoices(index=0, delta=Delta(content="A chunk of mine."))
+            return ModelResponseStream(choices=[choice])
         return response.replace("I am", "They are")
+
+
+class Masking(CustomGuardrail):
+    async def async_post_call_success_hook(self, data, user_api_key_dict, response):
+        for choice in response.choices:
+            choice.message.reasoning_content = "(masked)"
+
+
+class MaskingStreams(CustomGuardrail):
+    async def async_post_call_streaming_iterator_hook(self, user_api_key_dict, response, request_data):
+        try:
+            async for chunk in response:
+                for choice in chunk.choices:
+                    if getattr(choice.delta, "reasoning_content", None):
+                        choice.delta.reasoning_content = "(masked)"
+                yield chunk
+        finally:
+            note("closed", request_data["model"])
+
+
+class Native(CustomGuardrail):
+    use_native_lifecycle_hooks = True
+
+    async def apply_guardrail(self, inputs, request_data, input_type, logging_obj=None):
+        raise HTTPException(status_code=400, detail="not by this way")
+
+    async def async_post_call_streaming_iterator_hook(self, user_api_key_dict, response, request_data):
+        raise HTTPException(status_code=400, detail="the stream was read")
+        yield
 
 
 class Both(After):
@@ -141,10 +175,22 @@ async def check(request, api_key: str) -> UserAPIKeyAuth:
     _, limit, number, _ = api_key.split("-")
     return UserAPIKeyAuth(api_key=api_key, **({limit: int(number)} if limit != "free" else {}))
 '''
-MEMBERS = ("ok-a", "ok-b", "ok-c", "gate-a", "fail500-a", "echo-a", "in800-out120-a", "in800-out120-b", "tools-a")
+MEMBERS = (
+    "think-a",
+    "ok-a",
+    "ok-b",
+    "ok-c",
+    "gate-a",
+    "fail500-a",
+    "echo-a",
+    "in800-out120-a",
+    "in800-out120-b",
+    "tools-a",
+)
 COLLECTIONS: dict[str, Json] = {
     "pair": {"members": ["ok-a", "ok-b"]},
     "one": {"members": ["ok-a"]},
+    "think": {"members": ["think-a"]},
     "echo": {"members": ["echo-a"]},
     "gate": {"members": ["gate-a"]},
     "gate-cancelled": {"members": ["gate-a"], "on_disconnect": "cancel"},
@@ -205,6 +251,9 @@ def ruled_proxy(upstream: Upstream, notes: Path) -> Iterator[Proxy]:
             ("Iterator", "post_call", False),
             ("Pieces", "post_call", False),
             ("Both", "post_call", False),
+            ("Masking", "post_call", False),
+            ("MaskingStreams", "post_call", False),
+            ("Native", "post_call", False),
         )
     ]
     with served:
@@ -324,7 +373,7 @@ def test_a_guardrail_that_leaves_no_text_for_an_answer_is_said_to_be_at_fault(
     http: httpx.Client, models: Upstream, model: str
 ) -> None:
     error = refusal(ask(http, model, "in parts", guardrails=["after"]), 500)
-    assert "a hook of this proxy made something else of 1 answers" in error["message"]
+    assert "a hook of this proxy left something else in the place of an answer" in error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -417,9 +466,30 @@ def test_a_guardrail_that_reads_whole_answers_and_streams_reads_one_once(
     assert [kind for kind, _ in noted(notes)] == ["before", "after"]
 
 
+def test_a_guardrail_that_reads_pieces_may_leave_one_of_litellms(http: httpx.Client, models: Upstream) -> None:
+    models.say("ok-a", "Say it in a chunk.")
+    assert "A chunk of mine." in ask(http, "bench/one:route", guardrails=["pieces"], stream=True).text
+
+
+@pytest.mark.parametrize(("guardrail", "stream"), [("masking", False), ("masking", True), ("maskingstreams", True)])
+def test_what_a_model_thinks_aloud_is_shown_to_guardrails_too(
+    http: httpx.Client, models: Upstream, guardrail: str, stream: bool
+) -> None:
+    assert "Let me think." in ask(http, "bench/think:route", stream=stream).text
+    masked = ask(http, "bench/think:route", guardrails=[guardrail], stream=stream).text
+    assert "(masked)" in masked
+    assert "Let me think." not in masked
+
+
+def test_a_guardrail_that_litellm_calls_by_its_own_hooks_alone_reads_the_stream(
+    http: httpx.Client, models: Upstream
+) -> None:
+    assert "the stream was read" in ask(http, "bench/one:route", guardrails=["native"], stream=True).text
+
+
 def test_pieces_that_are_none_are_no_answer(http: httpx.Client, models: Upstream) -> None:
     response = ask(http, "bench/one:route", "rubbish pieces", guardrails=["iterator"], stream=True)
-    assert "a hook of this proxy made something else of 1 answers" in response.text
+    assert "a hook of this proxy left something else in the place of an answer" in response.text
 
 
 @pytest.mark.parametrize("guardrail", ["after", "iterator"])
@@ -640,3 +710,98 @@ async def test_a_guardrail_whose_own_time_is_over_is_told_in_its_words(monkeypat
         raise TimeoutError("the scanner is asleep")
 
     assert (await refused_by(late)).message == "the scanner is asleep"
+
+
+async def test_a_hook_whose_pieces_are_none_is_closed_at_once() -> None:
+    from litellm.integrations.custom_logger import CustomLogger
+    from litellm.proxy._types import UserAPIKeyAuth
+
+    from bench_proxy.host.reviewing import read_in_pieces
+
+    closed = []
+
+    class Odd(CustomLogger):  # type: ignore[misc]  # untyped there
+        async def async_post_call_streaming_iterator_hook(self, *_: Any, **__: Any) -> AsyncIterator[str]:
+            try:
+                while True:
+                    yield "x"
+            finally:
+                closed.append(True)
+
+    with pytest.raises(BenchError, match="something else"):
+        await read_in_pieces(Odd(), "bench/pair", Spoken("Yes."), UserAPIKeyAuth(), {})
+    assert closed == [True]
+
+
+async def test_a_tracer_of_litellms_holds_no_stream_back() -> None:
+    from litellm.integrations.otel.langfuse_logger import LangfuseContentOpenTelemetryV2
+
+    from bench_proxy.host.reviewing import observes, reads_pieces_alone
+
+    tracer = LangfuseContentOpenTelemetryV2.__new__(LangfuseContentOpenTelemetryV2)
+    assert observes(tracer)
+    assert not reads_pieces_alone(tracer)
+
+
+class Stubborn:
+    """A hook that never decides, and does not let itself be stopped."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def __call__(self, *_: Any, **__: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await self.released.wait()
+
+
+@asynccontextmanager
+async def stubborn(hook: str, monkeypatch: pytest.MonkeyPatch, **guardrail: Any) -> AsyncIterator[Any]:
+    """A request that was let in beside a callback whose `hook` never decides."""
+    import litellm
+    from litellm.integrations.custom_guardrail import CustomGuardrail
+
+    from bench_proxy.host import hooks
+
+    monkeypatch.setattr(hooks, "DECIDED_WITHIN", 0.05)
+    monkeypatch.setattr(hooks, "STOPPED_WITHIN", 0.05)
+    never = Stubborn()
+    named = {"guardrail_name": "never", "default_on": True, **guardrail}
+    litellm.callbacks.append(type("Never", (CustomGuardrail,), {hook: never})(**named))
+
+    async def allowed(models: Any) -> list[str]:
+        return list(models)
+
+    caller = Caller("somebody", admin=False, allowed=allowed)
+    request = ChatRequest([{"role": "user", "content": "Hello."}], {})
+    try:
+        async with hooks.Hooks().applied(caller, "bench/pair", request, SCOPE, {}, stream=False) as admitted:
+            yield admitted
+    finally:
+        never.released.set()
+
+
+async def test_a_guardrail_before_the_call_that_cannot_be_stopped_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Denied, match="has not decided"):
+        async with stubborn("async_pre_call_hook", monkeypatch, event_hook="pre_call"):
+            pytest.fail("it was let in")
+
+
+async def test_a_guardrail_beside_the_call_that_never_decides_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Denied, match="has not decided"):
+        async with stubborn("async_moderation_hook", monkeypatch, event_hook="during_call") as admitted:
+            await admitted.clear()
+
+
+async def test_a_guardrail_on_the_answer_that_never_decides_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Denied, match="has not decided"):
+        async with stubborn("async_post_call_success_hook", monkeypatch, event_hook="post_call") as admitted:
+            await admitted.review([Spoken("Yes.")], Usage(1, 1))
+
+
+async def test_a_callback_that_never_hears_the_end_of_a_failure_keeps_no_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(InvalidRequest, match="of the caller's"):
+        async with stubborn("async_post_call_failure_hook", monkeypatch, event_hook="pre_call"):
+            raise InvalidRequest("a fault of the caller's")
