@@ -26,6 +26,7 @@ REFUSALS = frozenset(
         "content_policy",
         "context_window",
         "cooling",
+        "internal",
         "not_found",
         "overloaded",
         "permission",
@@ -34,8 +35,8 @@ REFUSALS = frozenset(
         "tools",
     }
 )
-"""The kinds of `UpstreamError` with which a model has not begun, where it has said nothing. The others come after it
-was asked: it has read the prompt, whatever became of the answer.
+"""The kinds of `UpstreamError` with which a model has not begun, where it has said nothing; a fault of ours is not the
+caller's to pay for. The others come after it was asked: it has read the prompt, whatever became of the answer.
 """
 
 
@@ -73,6 +74,7 @@ def used(
     said: str,
     *,
     thought: int = 0,
+    argued: int = 0,
     failed: str = "",
     prompt_tokens: int | None = None,
     completion_tokens: int | None = None,
@@ -80,22 +82,23 @@ def used(
     cost: float | None = None,
 ) -> Used:
     """What the model's server reported of a call, and an estimate of what it did not: by `prompt`, the size in tokens
-    of what was asked, by what was `said` and how many characters were `thought`, and by the model's prices. `failed`
-    is the kind of error that it ended in; one that was refused before it began has used nothing.
+    of what was asked, by what was `said`, how many characters were `thought` and how many its calls of tools `argued`,
+    and by the model's prices. `failed` is the kind of error that it ended in; one that was refused before it began has
+    used nothing.
     """
     reported = prompt_tokens or completion_tokens
-    if failed in REFUSALS and not (reported or said or thought):
+    if failed in REFUSALS and not (reported or said or thought or argued):
         return Used()
     read = prompt_tokens or prompt
-    answer = completion_tokens or written(said, thought)
+    answer = completion_tokens or written(said, thought, argued)
     # A cost of 0 beside no tokens was worked out of what was not reported.
     known = cost if cost or reported else None
     return Used(read, answer, cached_tokens or 0, _cost(model, read, answer) if known is None else known)
 
 
-def written(said: str, thought: int) -> int:
-    """Tokens of an answer: of its text, and of so many characters of thoughts."""
-    return round(text_tokens(said)) + thought // 4
+def written(said: str, thought: int, argued: int = 0) -> int:
+    """Tokens of an answer: of its text, and of so many characters of thoughts and of its calls' arguments."""
+    return round(text_tokens(said)) + (thought + argued) // 4
 
 
 def most_used(brief: Brief, request: ChatRequest, config: Config, catalog: Catalog) -> Use:

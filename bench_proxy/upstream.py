@@ -153,6 +153,10 @@ class NativeUpstream(Protocol):
         """
         ...
 
+    def reported(self, call: NativeCall) -> Reply:
+        """What the model's server has said of its answer's tokens until now, in one that is not over. Never raises."""
+        ...
+
 
 def _tokens(value: int | None) -> int | None:
     known = _plausible(value, MOST_TOKENS)

@@ -40,6 +40,13 @@ WITHIN = 20
 """Seconds after which a test has failed; none needs them."""
 
 
+async def until(there: Callable[[], object]) -> None:
+    """Wait for what the doubles tell nobody."""
+    async with asyncio.timeout(WITHIN):
+        while not there():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 def fails(status: int = 500, kind: str = "server_error", message: str = "down", **more: Any) -> UpstreamError:
     return UpstreamError(kind, status, message, **more)
 
@@ -135,6 +142,9 @@ class Natives:
         async with self._playing(call) as events:
             yield _events(call, events)
 
+    def reported(self, call: NativeCall) -> Reply:
+        return _heard(call)
+
     @asynccontextmanager
     async def _playing(self, call: NativeCall) -> AsyncIterator[AsyncIterator[Relayed]]:
         self.calls.append(call)
@@ -211,7 +221,7 @@ class Remembered:
         self.late[answer.seat.call] = late
         self.places[answer.seat.call] = place
 
-    async def used(self, owner: str, use: Use) -> None:
+    async def count_use(self, owner: str, use: Use) -> None:
         self.off_record.append(use)
 
     async def closed(self, report: Report) -> None:

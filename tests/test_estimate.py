@@ -30,6 +30,7 @@ def test_what_was_reported_is_what_was_used() -> None:
 def test_what_was_not_reported_is_estimated() -> None:
     assert used(PRICED, PROMPT, SAID) == Used(100, 11, cost=pytest.approx(0.21))
     assert used(PRICED, PROMPT, SAID, thought=400).completion_tokens == 111
+    assert used(PRICED, PROMPT, SAID, thought=200, argued=200).completion_tokens == 111
     assert used(PRICED, PROMPT, "", prompt_tokens=90) == Used(90, 0, cost=pytest.approx(0.09))
 
 
@@ -57,7 +58,7 @@ def test_a_call_that_was_broken_off_has_used_its_prompt(kind: str) -> None:
     assert used(PRICED, PROMPT, "", failed=kind).in_budget == Use(100, pytest.approx(0.1))
 
 
-@pytest.mark.parametrize("more", [{"said": SAID}, {"thought": 44}, {"completion_tokens": 11}])
+@pytest.mark.parametrize("more", [{"said": SAID}, {"thought": 44}, {"argued": 44}, {"completion_tokens": 11}])
 def test_a_call_that_failed_after_it_had_said_something_has_used_that_too(more: dict[str, Any]) -> None:
     failed = used(PRICED, PROMPT, **{"said": "", "failed": "server_error", **more})
     assert failed == Used(100, 11, cost=pytest.approx(0.21))

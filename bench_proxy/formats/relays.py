@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from bench_proxy.characters import whole
 from bench_proxy.formats.request import Json
-from bench_proxy.formats.unchecked import length
+from bench_proxy.formats.unchecked import as_text
 
 Dialect = Literal["messages", "responses", "gemini"]
 """A format that some models' servers speak by themselves: Anthropic's Messages, OpenAI's Responses, Google's Gemini."""
@@ -39,8 +39,8 @@ class Called:
 
 @dataclass(slots=True)
 class Said:
-    """What is known of an answer. `size` and `thought` count characters. The finish reason is in the words of chat;
-    `usage` is the server's own.
+    """What is known of an answer. `size`, `thought` and `argued` count characters: of its text, of its thoughts and of
+    its calls' arguments. The finish reason is in the words of chat; `usage` is the server's own.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -48,11 +48,14 @@ class Said:
     calls: list[Called] = field(default_factory=list)
     size: int = 0
     thought: int = 0
+    argued: int = 0
     answers: bool = False
     """Whether there is an answer: text that says something, a call, anything but thoughts."""
 
     finish_reason: str | None = None
     usage: Json = field(default_factory=dict)
+    grounding: list[Json] = field(default_factory=list)
+    """Google's own account of its searches, each of which has a price."""
 
     @property
     def text(self) -> str:
@@ -71,13 +74,14 @@ class Said:
 
     def calls_for(self, id: object, name: object, arguments: object) -> None:
         self.calls.append(Called(id, name, [arguments] if arguments else []))
+        self.argued += len(as_text(arguments))
         self.answers = True
 
     def argues(self, piece: object) -> None:
         """More arguments of the last call."""
         if self.calls:
             self.calls[-1].arguments.append(piece)
-        self.size += length(piece)
+        self.argued += len(as_text(piece))
 
 
 class Hearing(ABC):

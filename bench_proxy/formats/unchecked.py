@@ -1,5 +1,6 @@
 """JSON whose form nobody has checked: what should be there and is of another kind is taken for not there."""
 
+import json
 from collections.abc import Iterator
 
 from bench_proxy.formats.request import Json
@@ -22,5 +23,8 @@ def objects(values: object) -> Iterator[Json]:
     return (one for one in values if isinstance(one, dict)) if isinstance(values, list) else iter(())
 
 
-def length(value: object) -> int:
-    return len(value) if isinstance(value, str) else 0
+def as_text(value: object) -> str:
+    """A text as it is, all else as JSON, and nothing where there is nothing: of arguments, which may be either."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import aiohttp
 import httpx
 import litellm
 import pydantic
@@ -99,6 +100,11 @@ UNREACHABLE = re.compile(
 )
 """How LiteLLM's HTTP clients say that nobody listens; LiteLLM makes one a server's error, another a connection's."""
 
+NOT_CONNECTED = (aiohttp.ConnectionTimeoutError, httpx.ConnectTimeout)
+"""How they say that nobody has taken the connection in time, which LiteLLM makes a timeout like any other."""
+
+MOST_CAUSES = 16
+
 LONGEST_MESSAGE = 500
 LONGEST_READ = 20_000
 LONGEST_RETRY_AFTER = 3600.0
@@ -114,7 +120,8 @@ def translate(error: BaseException) -> UpstreamError:
         return _cooling(error)
     if RouterErrors.no_deployments_available.value in message:
         kind = "rate_limit"
-    if kind in {"connection", "server_error"} and UNREACHABLE.search(message[:LONGEST_READ]):
+    unreachable = kind in {"connection", "server_error"} and UNREACHABLE.search(message[:LONGEST_READ])
+    if unreachable or (kind == "timeout" and _never_connected(error)):
         return UpstreamError("connection", STATUS_OF["connection"], "the model's server cannot be reached")
     kind = _kind(kind, status, message)
     if status is None or kind in {"rate_limit", "timeout"} or (kind in {"context_window", "tools"} and status >= 500):
@@ -143,6 +150,16 @@ def _kind(kind: str | None, status: int | None, message: str) -> str:
     if status is not None and (kind is None or (kind == "server_error" and status < 500)):
         return KIND_OF_STATUS.get(status, "server_error" if kind is None else "bad_request")
     return kind or "server_error"
+
+
+def _never_connected(error: BaseException) -> bool:
+    """Whether a timeout, or what it was made of, was that of a connection: the model's server has been sent nothing."""
+    cause: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if isinstance(cause, NOT_CONNECTED):
+            return True
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return False
 
 
 def _said(error: BaseException) -> str:

@@ -245,7 +245,10 @@ def _mapped(target: Target, error: Exception) -> Any:
     if isinstance(error, UpstreamError):
         return litellm.APIError(error.status, error.message, target.provider, target.model)
     if isinstance(error, TimeoutError):
-        return litellm.Timeout("the model's server did not answer in time", target.model, target.provider)
+        late = litellm.Timeout("the model's server did not answer in time", target.model, target.provider)
+        # LiteLLM has one class for both; by this it is known whether a connection was there.
+        late.__cause__ = error
+        return late
     if isinstance(error, aiohttp.ClientError):
         return litellm.APIConnectionError(f"Connection error: {type(error).__name__}", target.provider, target.model)
     try:

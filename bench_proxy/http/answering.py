@@ -292,6 +292,8 @@ async def _serve(
             if not task.cancelling():
                 task.cancel()
         await asyncio.wait([running, writing, leaving])
+        # What a panel that is refused or stopped has used counts as well.
+        await admitted.settle(panel.used.usage)
 
 
 async def _settle(panel: Panel, running: asyncio.Task[None], admitted: Admitted) -> None:

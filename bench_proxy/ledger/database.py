@@ -13,7 +13,7 @@ from bench_proxy.ledger.schema import metadata
 
 log = logging.getLogger("bench_proxy")
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration; checked without importing Alembic, which is only needed when the database is older."""
 
 # Numbers that all processes of ours lock in PostgreSQL.

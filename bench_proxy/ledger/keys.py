@@ -24,12 +24,17 @@ class Keys:
         """`insert` is the dialect's."""
         self._add_to_day = _upsert(insert)
 
-    def used(self, connection: Connection, owner: str, use: Use, now_ms: int) -> None:
-        """What a call adds to the day of the key that asked; other owners have no such day."""
-        tokens, cost = counted_tokens(use.tokens), _cost(use.cost)
-        if not ID.fullmatch(owner) or not (tokens or cost):
+    def count_use(self, connection: Connection, owner: str, use: Use, now_ms: int) -> None:
+        """Add what a call has used to the day of the key that asked."""
+        if not counts(owner, use):
             return
+        tokens, cost = counted_tokens(use.tokens), _cost(use.cost)
         connection.execute(self._add_to_day, {"key": owner, "day": day_of(now_ms), "tokens": tokens, "cost": cost})
+
+
+def counts(owner: str, use: Use) -> bool:
+    """Whether there is something to count: only keys have days."""
+    return bool(ID.fullmatch(owner)) and bool(counted_tokens(use.tokens) or _cost(use.cost))
 
 
 def make(connection: Connection, key: BenchKey) -> None:

@@ -51,6 +51,9 @@ BATON: Subject = ("", "pruning")
 PASSED_ON_MS = 60_000
 """After which another process may go on: the one that was at it has ended, or waits for its next hour."""
 
+Removal = Callable[[Connection, int, int], int]
+"""Removes up to so many of what is older than a time in milliseconds; how many."""
+
 
 class Write(Protocol):
     def __call__(self, write: Callable[[Connection], Any], *, urgent: bool) -> Awaitable[Any]:
@@ -92,31 +95,27 @@ class Pruning:
         """Remove all that is too old, with pauses; how many panels and conversations. What is left by one that was
         broken off is found by the next. Raises LedgerUnavailable.
         """
-        removed, most = 0, MOST_AT_ONCE
+        removed = await self._all(remove, MOST_AT_ONCE, keep_days)
+        await self._all(remove_of_keys, MOST_KEY_DAYS, lambda: min(keep_days() or KEY_DAYS, KEY_DAYS))
+        return removed
+
+    async def _all(self, removal: Removal, most_at_once: int, keep_days: Callable[[], int]) -> int:
+        removed, most = 0, most_at_once
         while (days := keep_days()) > 0:
             before_ms = now_ms() - days * DAY_MS
-            batch: Batch = await self._write(partial(self._batch, before_ms=before_ms, most=most), urgent=False)
+            once = partial(self._batch, removal, before_ms=before_ms, most=most)
+            batch: Batch = await self._write(once, urgent=False)
             if not batch.removed:
                 break
             removed, self._left_ms = removed + batch.removed, batch.left_ms
-            most = max(1, most // 2) if batch.seconds > LONG_SECONDS else min(MOST_AT_ONCE, most * 2)
+            most = max(1, most // 2) if batch.seconds > LONG_SECONDS else min(most_at_once, most * 2)
             await asyncio.sleep(min(max(PAUSE_SECONDS, RESTS * batch.seconds), LONGEST_PAUSE))
-        await self._prune_keys(days)
         return removed
 
-    async def _prune_keys(self, keep_days: int) -> None:
-        now, kept = now_ms(), min(keep_days or KEY_DAYS, KEY_DAYS)
-        removed = MOST_KEY_DAYS
-        while removed == MOST_KEY_DAYS:
-            removed = await self._write(
-                partial(remove_of_keys, before_ms=now - kept * DAY_MS, now_ms=now), urgent=False
-            )
-            await asyncio.sleep(PAUSE_SECONDS)
-
-    def _batch(self, connection: Connection, *, before_ms: int, most: int) -> Batch:
+    def _batch(self, removal: Removal, connection: Connection, *, before_ms: int, most: int) -> Batch:
         """Of nothing where another process is at it."""
         began = time.monotonic()
-        removed = remove(connection, before_ms, most) if self._has_baton(connection) else 0
+        removed = removal(connection, before_ms, most) if self._has_baton(connection) else 0
         left_ms = self._leave_baton(connection) if removed else 0
         return Batch(removed, left_ms, time.monotonic() - began)
 
@@ -152,14 +151,15 @@ def remove(connection: Connection, before_ms: int, most: int) -> int:
     return len(names)
 
 
-def remove_of_keys(connection: Connection, before_ms: int, now_ms: int) -> int:
-    """Remove what requests have set aside that are over, and some of the days before then; how many days.
+def remove_of_keys(connection: Connection, before_ms: int, most: int) -> int:
+    """Remove what requests have set aside that are over, and up to `most` of the days before then; how many days.
 
-    A key's next request does the first for that key, and some keys never ask again.
+    A key's next request does the first for that key, and some keys never ask again. Only requests under way have set
+    something aside: these rows are too few for an index, which each request would have to write.
     """
-    connection.execute(key_holds.delete().where(key_holds.c.until_ms <= now_ms))
+    connection.execute(key_holds.delete().where(key_holds.c.until_ms <= now_ms()))
     of = key_days.primary_key.columns
-    old = sa.select(*of).where(key_days.c.day < day_of(before_ms)).limit(MOST_KEY_DAYS)
+    old = sa.select(*of).where(key_days.c.day < day_of(before_ms)).order_by(key_days.c.day).limit(most)
     return connection.execute(key_days.delete().where(sa.tuple_(*of).in_(old))).rowcount
 
 

@@ -205,7 +205,7 @@ key_days = Table(
     metadata,
     # What the answers to a key's requests used on one day of UTC.
     Column("key", String(64), primary_key=True),
-    Column("day", String(10), primary_key=True),
+    Column("day", String(10), primary_key=True, index=True),
     Column("tokens", BigInteger, nullable=False),
     Column("cost", Float, nullable=False),
 )

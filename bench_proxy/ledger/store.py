@@ -139,8 +139,9 @@ class SqlLedger:
         write = self._write_late if late or answer.status == "late" else self._write_answer
         await self._durable_of(seating.panel, lambda connection: write(connection, row, use), urgent=urgent)
 
-    async def used(self, owner: str, use: Use) -> None:
-        await self._durable(lambda connection: self._keys.used(connection, owner, use, now_ms()))
+    async def count_use(self, owner: str, use: Use) -> None:
+        if keys.counts(owner, use):
+            await self._durable(lambda connection: self._keys.count_use(connection, owner, use, now_ms()))
 
     def _opened(self, row: Mapping[str, Any], done: asyncio.Future[Any]) -> None:
         """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
@@ -179,7 +180,7 @@ class SqlLedger:
 
         def write(connection: Connection) -> TurnReport:
             kept = self._turns.write(connection, report, owner, keep_text=keep_text)
-            self._keys.used(connection, owner, report.use, now_ms())
+            self._keys.count_use(connection, owner, report.use, now_ms())
             return kept
 
         return await self._durable(write)
@@ -402,7 +403,7 @@ class SqlLedger:
         began = row["at_ms"] - round(1000 * row["seconds"])
         self._count(connection, row, seated=1, last_seated_ms=began, **counts)
         if row["status"] != "late":
-            self._keys.used(connection, row["owner"], use, row["at_ms"])
+            self._keys.count_use(connection, row["owner"], use, row["at_ms"])
 
     def _write_late(self, connection: Connection, row: Mapping[str, Any], use: Use) -> None:
         """A seat that the panel left behind: once when it is late, once more when it ends. One that is stopped stays
@@ -419,7 +420,7 @@ class SqlLedger:
             values = {k: v for k, v in row.items() if k not in kept} if counted else {"error": row["error"]}
             connection.execute(seats.update().where(mine).values(values))
             self._count(connection, row, **counted)
-            self._keys.used(connection, row["owner"], use, row["at_ms"])
+            self._keys.count_use(connection, row["owner"], use, row["at_ms"])
 
     def _write_verdict(self, connection: Connection, verdict: Verdict, owner: str | None) -> Judged:
         self._gathering.send(connection)

@@ -48,7 +48,7 @@ class Keeping(Protocol):
         """
         ...
 
-    async def used(self, owner: str, use: Use) -> None:
+    async def count_use(self, owner: str, use: Use) -> None:
         """Count in its owner's budget what a seat has used that is on no panel's record."""
         ...
 
@@ -280,7 +280,7 @@ class Panel:
             # A member can answer before the explorers are seated; its row needs the seating.
             seating = await asyncio.shield(self.seating)
         except asyncio.CancelledError:  # a panel that is stopped before it is seated is not on the record
-            await self._try(self._staff.ledger.used(self._owner, use))
+            await self._try(self._staff.ledger.count_use(self._owner, use))
             raise
         seats = (*seating.seats, *self._added)
         place = seats.index(answer.seat) if answer.seat in seats else len(seats)

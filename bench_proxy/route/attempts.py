@@ -10,8 +10,10 @@ from typing import Any
 from bench_proxy.catalog import Model
 from bench_proxy.characters import Characters
 from bench_proxy.characters import whole as whole_text
+from bench_proxy.estimate import written
 from bench_proxy.formats.base import Spoken
 from bench_proxy.formats.relays import Native, Relayed, Relaying
+from bench_proxy.formats.unchecked import as_text
 from bench_proxy.route.fitting import Prepared, fit
 from bench_proxy.route.untangling import CallBegun, Piece, Untangling, whole
 from bench_proxy.upstream import Call, CallPiece, Event, NativeCall, NativeUpstream, Reply, Text, Thought, Upstream
@@ -37,6 +39,11 @@ class Attempt(ABC):
         """What is known of the answer, once it is over."""
 
     @property
+    def reported(self) -> Reply:
+        """What the member's server has said of the answer's tokens, also while it is not over."""
+        return self.reply
+
+    @property
     @abstractmethod
     def said(self) -> str:
         """The text that has come."""
@@ -45,6 +52,11 @@ class Attempt(ABC):
     @abstractmethod
     def thought(self) -> int:
         """Characters."""
+
+    @property
+    @abstractmethod
+    def argued(self) -> int:
+        """Characters of the arguments of its calls."""
 
     @property
     @abstractmethod
@@ -83,6 +95,7 @@ class ChatAttempt(Attempt):
         self._texts: list[str] = []
         self._size = 0
         self._thought = 0
+        self._argued = 0
 
     @property
     def said(self) -> str:
@@ -91,6 +104,10 @@ class ChatAttempt(Attempt):
     @property
     def thought(self) -> int:
         return self._thought
+
+    @property
+    def argued(self) -> int:
+        return self._argued
 
     @property
     def size(self) -> int:
@@ -111,6 +128,7 @@ class ChatAttempt(Attempt):
     async def complete(self, seconds: float, tags: Tags) -> None:
         reply = (await self._upstream.complete(self._call(seconds, tags))).sound()
         calls, finish_reason = whole(reply, self._tools, self._new_id)
+        self._argued = sum(len(as_text(call.arguments)) for call in reply.calls)
         self.spoken = Spoken(reply.text, reply.thoughts, calls, finish_reason)
         self.reply = replace(reply, finish_reason=finish_reason)
         self.answers = bool(calls or reply.text.strip())
@@ -131,6 +149,7 @@ class ChatAttempt(Attempt):
         if isinstance(event, Thought):
             self._thought += len(event.text)
             return self._untangling.heard(Thought(whole_text(event.text)))
+        self._argued += len(as_text(event.arguments))
         return self._untangling.heard(event)
 
     def _ended(self, reply: Reply) -> Sequence[Piece]:
@@ -156,6 +175,16 @@ class NativeAttempt(Attempt):
         self._native = native
         self._foreign = foreign
         self._hearing = native.relaying.hearing()
+        self._asked: NativeCall | None = None
+
+    @property
+    def reported(self) -> Reply:
+        """What it said of the answer before that was over may be less than has come of it since."""
+        if self.over or self._asked is None:
+            return self.reply
+        until_now = self._upstream.reported(self._asked).sound()
+        come = written(self.said, self.thought, self.argued)
+        return replace(until_now, completion_tokens=max(until_now.completion_tokens or 0, come))
 
     @property
     def said(self) -> str:
@@ -166,8 +195,12 @@ class NativeAttempt(Attempt):
         return self._hearing.said.thought
 
     @property
+    def argued(self) -> int:
+        return self._hearing.said.argued
+
+    @property
     def size(self) -> int:
-        return self._hearing.said.size
+        return self._hearing.said.size + self.argued
 
     @property
     def calls(self) -> int:
@@ -198,7 +231,8 @@ class NativeAttempt(Attempt):
         relaying = self._native.relaying
         body = relaying.fitted(self._native.body, foreign=self._foreign, most_output=self.model.max_output)
         headers = self._native.headers
-        return NativeCall(self.model.alias, relaying.dialect, self._hearing, body, seconds, tags, headers)
+        self._asked = NativeCall(self.model.alias, relaying.dialect, self._hearing, body, seconds, tags, headers)
+        return self._asked
 
     def _ended(self, reply: Reply) -> None:
         self.over = True

@@ -63,7 +63,7 @@ class TurnReport:
 
     `sticky` is the key's digest. `turn` counts from 1, `number` is n of the call `<conversation>.<n>`; both call
     and alias are empty where no member answered. Seconds count from the turn's start, `at_ms` is when that was.
-    `reply` has what the member used; it is estimated where the caller hung up. `use` is what counts in its owner's
+    `reply` has what the member used; it is estimated where the answer broke off. `use` is what counts in its owner's
     budget: of all members that were asked, estimated where they do not say it. `left_out` are tools that the member was
     not told of.
     """

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from bench_proxy.catalog import Model
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, LedgerUnavailable, TurnFailed, UpstreamError
-from bench_proxy.estimate import Used, used, written
+from bench_proxy.estimate import Used, used
 from bench_proxy.formats.base import Spoken, Usage
 from bench_proxy.formats.relays import Native, Relayed, Relaying
 from bench_proxy.formats.request import Brief, ChatRequest
@@ -396,7 +396,7 @@ class Turn:
 
     async def _broken(self, attempt: Attempt, error: UpstreamError) -> TurnFailed:
         self._failed(attempt, error)
-        report = self._report("error", attempt, self._estimated(attempt))
+        report = self._report("error", attempt, self._estimated(attempt, error.kind))
         report = await self._record(report) or report
         alias = attempt.model.alias
         words = f"{alias} broke off after its answer had begun: {error.status} {error.kind}: {error.message}"
@@ -411,24 +411,31 @@ class Turn:
 
     def _broken_off(self, status: TurnStatus) -> None:
         """What was used until then is on the record, as far as it can be known."""
-        attempt = self._asked
-        reply = Reply("") if attempt is None else self._estimated(attempt)
+        attempt, kind = self._asked, "internal" if status == "error" else status
+        reply = Reply("") if attempt is None else self._estimated(attempt, kind)
         if attempt is not None and not self._reported:
-            self._count(attempt)
+            self._count(attempt, kind)
         self._staff.keep(self._report(status, attempt, reply), self._question.owner)
 
-    def _estimated(self, attempt: Attempt) -> Reply:
-        """A member that was stopped does not say what it used."""
-        tokens = written(attempt.said, attempt.thought)
-        return Reply(attempt.said, prompt_tokens=self._question.tokens, completion_tokens=tokens)
+    def _estimated(self, attempt: Attempt, failed: str) -> Reply:
+        """What is known of an answer that was broken off. A member that was stopped does not say all that it used."""
+        if attempt.over:
+            return attempt.reply
+        known = self._used_by(attempt, failed)
+        read, answer = known.prompt_tokens, known.completion_tokens
+        return replace(attempt.reported, text=attempt.said, prompt_tokens=read, completion_tokens=answer)
 
     def _count(self, attempt: Attempt, failed: str = "") -> None:
-        reply = attempt.reply
-        self.used += used(
+        self.used += self._used_by(attempt, failed)
+
+    def _used_by(self, attempt: Attempt, failed: str) -> Used:
+        reply = attempt.reported
+        return used(
             attempt.model,
             self._question.tokens,
             reply.text or attempt.said,
             thought=attempt.thought or len(reply.thoughts),
+            argued=attempt.argued,
             failed=failed,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,

@@ -5,7 +5,6 @@ Servers that copy it leave out ids or indices, give every call the index 0, send
 or mix the pieces of several calls. No format but chat has room for the mixed pieces of two calls.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from bench_proxy.characters import whole as whole_text
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.base import ToolCall
 from bench_proxy.formats.request import ToolName
+from bench_proxy.formats.unchecked import as_text
 from bench_proxy.route.outline import Outline
 from bench_proxy.upstream import CallPiece, Reply, Text, Thought
 
@@ -107,7 +107,7 @@ class Untangling:
         return left, _reason(finish_reason, self.calls)
 
     def _called(self, piece: CallPiece) -> list[Piece]:
-        text = _as_text(piece.arguments)
+        text = as_text(piece.arguments)
         call = self._known(piece)
         if call is None or self._is_another(call, piece, text):
             call = self._new(piece)
@@ -360,12 +360,6 @@ def _object(text: str) -> dict[str, object] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _as_text(arguments: object) -> str:
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _missing(call: _Call, *, cut: bool) -> str:

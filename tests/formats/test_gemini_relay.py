@@ -128,7 +128,7 @@ def test_a_stream_without_a_finish_reason_has_not_ended() -> None:
 def test_what_was_used_said_and_called() -> None:
     _, _, said = heard(chunk({"text": "Hm.", "thought": True}), HELLO, chunk(CALL), LAST)
     assert (said.text, said.thought, len(said.calls), said.finish_reason) == ("Hello.", 3, 1, "tool_calls")
-    assert said.usage == USED
+    assert (said.usage, said.argued) == (USED, len(json.dumps(CALL["functionCall"]["args"])))
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,18 @@ def test_what_was_used_said_and_called() -> None:
     completed = line("response.completed", 5, response=response("completed", output=[SPOKE, CALLED], usage=USAGE))
     _, _, said = heard(CREATED, ADDED, HELLO, added, completed)
     assert (said.text, len(said.calls), said.finish_reason, said.usage) == ("Hello.", 1, "tool_calls", USAGE)
+    assert said.argued == len("{}")
+
+
+def test_arguments_that_come_in_pieces_are_counted_once() -> None:
+    hearing = RESPONSES.hearing()
+    begun = line("response.output_item.added", 1, item={**CALLED, "arguments": ""})
+    pieces = [line("response.function_call_arguments.delta", 2, delta=piece) for piece in ('{"a":', "1}")]
+    hear(hearing, begun, *pieces)
+    assert hearing.said.argued == 7
+    called = {**CALLED, "arguments": '{"a":1}'}
+    hear(hearing, line("response.completed", 5, response=response("completed", output=[called])))
+    assert hearing.said.argued == 7
 
 
 def test_an_answer_that_was_cut_is_incomplete() -> None:

@@ -554,6 +554,16 @@ def test_tokens_a_minute_count_what_callers_who_hang_up_have_used(
         assert "tokens" in refusal(ask(caller, "bench/one", max_tokens=1700), 429)["message"]
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_tokens_a_minute_count_what_a_panel_used_that_is_refused_beside(
+    ruled_proxy: Proxy, models: Upstream, stream: bool
+) -> None:
+    with key(ruled_proxy, "tpm_limit", 700) as caller:
+        refused = ask(caller, "bench/gate", f"beside {LONG}", max_tokens=5, stream=stream)
+        assert "refused beside the call" in refused.text
+        assert "tokens" in refusal(ask(caller, "bench/one", LONG, max_tokens=5), 429)["message"]
+
+
 def test_tokens_a_minute_count_what_late_seats_were_asked(ruled_proxy: Proxy, models: Upstream) -> None:
     with key(ruled_proxy, "tpm_limit", 900) as caller:
         assert ask(caller, "bench/late", LONG, max_tokens=5).status_code == 200

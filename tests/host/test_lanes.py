@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import socket
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from litellm.utils import get_optional_params
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
+from bench_proxy.host import lean as lean_lane
 from bench_proxy.host.lanes import PROVEN
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
@@ -664,6 +667,33 @@ async def test_both_lanes_call_a_failure_the_same(upstream: Scripted, model: str
         errors.append((raised.value.kind, raised.value.status, raised.value.retry_after))
     await lean.close()
     assert errors[0] == errors[1]
+
+
+@contextmanager
+def deaf() -> Iterator[str]:
+    """The address of a server that takes no connection and refuses none: as many wait already as may."""
+    with ExitStack() as open_sockets:
+        server = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = open_sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("model", ["openai/m", "hosted_vllm/m", "anthropic/claude-sonnet-4-5"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_server_that_takes_no_connection_is_unreachable_on_both_lanes(
+    monkeypatch: pytest.MonkeyPatch, no_proxy_set: None, model: str, stream: bool
+) -> None:
+    monkeypatch.setattr(lean_lane, "CONNECT_SECONDS", 0.05)
+    with deaf() as url:
+        by_router, lean = both_lanes(url, model=model)
+        for lane in (by_router, lean):
+            with pytest.raises(UpstreamError) as raised:
+                await heard(lane, hello(timeout=0.5), stream=stream)
+            assert (raised.value.kind, raised.value.status) == ("connection", 502)
+    await lean.close()
 
 
 async def test_a_failure_on_the_lean_lane_lets_litellm_s_router_rest_the_deployment(upstream: Scripted) -> None:

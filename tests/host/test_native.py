@@ -407,13 +407,83 @@ async def test_what_a_model_without_a_price_costs_is_not_known(dialect: Dialect,
     assert (reply.prompt_tokens, reply.cost) == (130, None)
 
 
-async def test_tokens_that_are_no_numbers_are_not_known(dialect: Dialect) -> None:
-    name = "usageMetadata" if dialect == "gemini" else "usage"
-    used = dict.fromkeys(WHOLES[dialect][name], "many")
+USAGE: Mapping[Dialect, str] = {"messages": "usage", "responses": "usage", "gemini": "usageMetadata"}
+
+
+@pytest.mark.parametrize("nothing", ["many", None, [], {}], ids=str)
+async def test_tokens_that_are_no_numbers_are_not_known(dialect: Dialect, nothing: object) -> None:
+    name = USAGE[dialect]
+    used = dict.fromkeys(WHOLES[dialect][name], nothing)
     script = Script(body=encoded({**WHOLES[dialect], name: used}))
     async with serving(script) as server, lane(dialect, "auto", server) as native:
         reply = await asked(native, call(dialect), stream=False)
     assert (reply.text, reply.prompt_tokens, reply.cost) == ("Green \u6f22.", None, None)
+
+
+Counts = tuple[int | None, int | None, int | None, int | None]
+ODD: list[tuple[Dialect, dict[str, Any], Counts]] = [
+    ("messages", {"cache_creation_input_tokens": None, "server_tool_use": None}, (110, 100, None, 5)),
+    ("messages", {"server_tool_use": {"web_search_requests": None}, "cache_creation": None}, (130, 100, 20, 5)),
+    ("messages", {"cache_read_input_tokens": "many"}, (30, None, 20, 5)),
+    ("messages", {"input_tokens": [10], "iterations": 3}, (120, 100, 20, 5)),
+    ("responses", {"input_tokens_details": {"cached_tokens": None, "cache_write_tokens": 20}}, (130, None, 20, 5)),
+    ("responses", {"input_tokens_details": None, "output_tokens_details": None}, (130, None, None, 5)),
+    ("responses", {"output_tokens": None, "total_tokens": None}, (130, 100, None, None)),
+    ("responses", {"input_tokens_details": [100], "total_tokens": "many"}, (130, None, None, 5)),
+    ("responses", {"input_tokens": {"of": "many"}}, (None, 100, None, 5)),
+    ("gemini", {"candidatesTokenCount": None}, (130, 100, None, 3)),
+    ("gemini", {"promptTokensDetails": [None, {"modality": "TEXT", "tokenCount": None}]}, (130, 100, None, 5)),
+    ("gemini", {"thoughtsTokenCount": None, "candidatesTokensDetails": None}, (130, 100, None, 2)),
+    ("gemini", {"cachedContentTokenCount": [100], "promptTokensDetails": "many"}, (130, None, None, 5)),
+    ("gemini", {"promptTokenCount": "130"}, (None, 100, None, 5)),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("dialect_of_it", "odd", "expected"), ODD)
+async def test_of_tokens_of_which_some_are_no_numbers_the_others_count(
+    dialect_of_it: Dialect, odd: dict[str, Any], expected: Counts, stream: bool, listener: Listener
+) -> None:
+    def spoilt(said: Any) -> Any:
+        if not isinstance(said, dict):
+            return said
+        inside = {name: spoilt(value) for name, value in said.items()}
+        used = inside.get(USAGE[dialect_of_it])
+        return {**inside, USAGE[dialect_of_it]: {**used, **odd}} if used else inside
+
+    frames = [sse(dialect_of_it, spoilt(event)) for event in EVENTS[dialect_of_it]]
+    script = Script(events=frames) if stream else Script(body=encoded(spoilt(WHOLES[dialect_of_it])))
+    async with serving(script) as server, lane(dialect_of_it, "auto", server) as native:
+        reply = await asked(native, call(dialect_of_it), stream=stream)
+        _, told = await listener.one()
+    counted = (reply.prompt_tokens, reply.cached_tokens, reply.cache_write_tokens, reply.completion_tokens)
+    assert counted == expected
+    assert (told["prompt_tokens"], told["completion_tokens"]) == (expected[0] or 0, expected[-1] or 0)
+    assert reply.cost is not None
+    assert told["response_cost"] == pytest.approx(reply.cost)
+
+
+SEARCHED = {"webSearchQueries": ["grass", "green"], "groundingChunks": [{"web": {"uri": "https://there"}}]}
+ON_A_MAP = {"webSearchQueries": ["parks"], "groundingChunks": [{"maps": {"uri": "https://there"}}]}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("forced", LANES)
+@pytest.mark.parametrize("grounding", [SEARCHED, ON_A_MAP], ids=["searched", "on a map"])
+async def test_googles_searches_cost_what_litellm_takes_for_them(
+    grounding: dict[str, Any], forced: str, stream: bool, listener: Listener
+) -> None:
+    (candidate,) = WHOLES["gemini"]["candidates"]
+    whole = {**WHOLES["gemini"], "candidates": [{**candidate, "groundingMetadata": grounding}]}
+    whole["usageMetadata"] = {**whole["usageMetadata"], "toolUsePromptTokenCount": 50, "totalTokenCount": 185}
+    script = Script(events=[sse("gemini", whole)]) if stream else Script(body=encoded(whole))
+    async with serving(script) as server, lane("gemini", forced, server) as native:
+        reply = await asked(native, call("gemini"), stream=stream)
+        _, told = await listener.one()
+    assert reply.prompt_tokens == told["prompt_tokens"] == 130  # what was found and read has no price by the token
+    assert reply.cost is not None
+    assert reply.cost > 2 * cost("gemini")
+    assert told["response_cost"] == pytest.approx(reply.cost)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

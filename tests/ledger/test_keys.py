@@ -239,14 +239,24 @@ async def test_a_late_seat_that_was_stopped_says_so_and_stays_late(ledger: SqlLe
 async def test_what_is_on_no_panels_record_counts_too(ledger: SqlLedger) -> None:
     key = await keep(ledger)
     for _ in range(2):
-        await ledger.used(key.id, Use(15, 0.25))
+        await ledger.count_use(key.id, Use(15, 0.25))
     assert await today(ledger, key) == Use(30, 0.5)
+
+
+async def test_what_counts_in_nobodys_budget_is_not_written(open_ledger: Open) -> None:
+    ledger = await open_ledger()
+    key = await keep(ledger)
+    await ledger.close()
+    with pytest.raises(LedgerUnavailable):
+        await ledger.count_use(key.id, Use(15))
+    await ledger.count_use(key.id, Use())
+    await ledger.count_use("litellm", Use(15))
 
 
 async def test_what_a_key_used_is_shown_without_the_noise_of_its_sum(ledger: SqlLedger) -> None:
     key = await keep(ledger)
     for cost in (0.1, 0.2):
-        await ledger.used(key.id, Use(1, cost))
+        await ledger.count_use(key.id, Use(1, cost))
     assert await today(ledger, key) == Use(2, 0.3)
 
 

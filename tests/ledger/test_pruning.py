@@ -13,7 +13,7 @@ from bench_proxy.errors import LedgerUnavailable, NotFound
 from bench_proxy.ids import conversation_id
 from bench_proxy.keys import day_of
 from bench_proxy.ledger import pruning
-from bench_proxy.ledger.pruning import DAY_MS, KEY_DAYS, NEVER_ENDED_MS, PASSED_ON_MS, remove
+from bench_proxy.ledger.pruning import DAY_MS, KEY_DAYS, NEVER_ENDED_MS, PASSED_ON_MS, remove, remove_of_keys
 from bench_proxy.ledger.schema import (
     conversations,
     facts,
@@ -262,7 +262,7 @@ async def test_one_that_was_broken_off_is_gone_on_with(ledger: SqlLedger, monkey
     for _ in range(5):
         await judged(ledger, OLD)
     seen = iter([DAYS, DAYS, 0])
-    assert await ledger.pruning.prune(lambda: next(seen)) == 2
+    assert await ledger.pruning.prune(lambda: next(seen, 0)) == 2
     left = await rows(ledger)
     assert (left["panels"], left["seats"], left["verdicts"], left["picks"]) == (3, 6, 6, 3)
     assert await prune(ledger) == 3
@@ -285,6 +285,28 @@ async def test_odd_rows_do_not_stop_it(ledger: SqlLedger, table: sa.Table) -> No
     await change(ledger, _spoilt(table))
     assert await prune(ledger) == 3
     assert (await rows(ledger))[table.name] == 1
+
+
+async def test_no_statement_reads_a_table_from_end_to_end(ledger: SqlLedger) -> None:
+    """But that of what is set aside for requests under way, which are few."""
+    if ledger._writing.dialect.name != "sqlite":
+        pytest.skip("PostgreSQL reads so small a table in whatever way")
+    await judged(ledger, OLD)
+    await conversation(ledger, OLD)
+    await spend(ledger, KEY_DAYS + 1)
+    sent: dict[str, Any] = {}
+
+    def noted(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent[statement] = parameters
+
+    sa.event.listen(ledger._writing, "before_cursor_execute", noted)
+    await prune(ledger)
+    sa.event.remove(ledger._writing, "before_cursor_execute", noted)
+    with ledger._reading.connect() as connection:
+        explained = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each}", sent[each]).all() for each in sent]
+    steps = {row.detail for plan in explained for row in plan}
+    assert {step for step in steps if step.startswith("SCAN")} == {"SCAN key_holds"}
+    assert {step.split()[1] for step in steps if step.startswith("SEARCH")} >= {*CONTENT, "key_days"}
 
 
 # What bench keys used
@@ -314,6 +336,23 @@ async def test_what_keys_used_is_kept_for_a_month_or_shorter(
     assert await ages(ledger) == [0, kept]
 
 
+async def test_what_keys_used_goes_in_smaller_transactions_where_they_take_long(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def noted(connection: sa.Connection, before_ms: int, most: int) -> int:
+        asked.append(most)
+        return remove_of_keys(connection, before_ms, min(most, 1))
+
+    monkeypatch.setattr(pruning, "remove_of_keys", noted)
+    monkeypatch.setattr(pruning, "LONG_SECONDS", 0.0)
+    await spend(ledger, KEY_DAYS + 1)
+    await prune(ledger)
+    assert asked == [500, 250, 125]
+    assert await ages(ledger) == []
+
+
 async def test_what_was_set_aside_by_a_process_that_died_goes_with_keys_that_never_ask_again(
     ledger: SqlLedger,
 ) -> None:
@@ -334,9 +373,20 @@ async def test_while_one_process_is_at_it_another_removes_nothing(
     for _ in range(5):
         await full(one, "gpt", at_ms=OLD)
     seen = iter([DAYS, DAYS, 0])
-    assert await one.pruning.prune(lambda: next(seen)) == 2
+    assert await one.pruning.prune(lambda: next(seen, 0)) == 2
     assert await prune(other) == 0
     assert await prune(one) == 3
+
+
+async def test_what_keys_used_is_left_to_the_process_that_is_at_it(open_ledger: Open) -> None:
+    one, other = await open_ledger(), await open_ledger()
+    await full(one, "gpt", at_ms=OLD)
+    assert await prune(one) == 1
+    await spend(one, KEY_DAYS + 1)
+    await prune(other)
+    assert await ages(one) == [KEY_DAYS + 1]
+    await prune(one)
+    assert await ages(one) == []
 
 
 @pytest.mark.parametrize("later", [PASSED_ON_MS + 1, -PASSED_ON_MS - 1], ids=["died", "clock set back"])

@@ -14,6 +14,7 @@ from bench_proxy.formats.anthropic.turns import SIGNATURE
 from bench_proxy.formats.places import PLACES, place
 from bench_proxy.formats.relays import Native, Relayed, as_sent
 from bench_proxy.formats.request import Brief
+from bench_proxy.keys import Use
 from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.turn import Answered, Begun, Ended, Turn
 from bench_proxy.upstream import Text
@@ -270,6 +271,17 @@ async def test_a_caller_who_leaves_ends_the_members_call() -> None:
     await at.bench.routing.finish()
     report = report_of(at)
     assert (report.status, report.alias, report.reply.text) == ("cancelled", "claude", "Hello there")
+    # Its server had said at the beginning what it has read.
+    assert (report.reply.prompt_tokens, report.reply.completion_tokens) == (30, 3)
+    assert report.use == turn.used.in_budget == Use(33)
+
+
+async def test_the_arguments_of_calls_count_where_no_server_says_what_was_used() -> None:
+    arguments = line("content_block_delta", index=1, delta={"type": "input_json_delta", "partial_json": "x" * 400})
+    at = table(claude(CALL, arguments, line("message_delta", delta={"stop_reason": "tool_use"}), STOP))
+    turn = await turn_of(at, tools=[READ])
+    await heard(turn)
+    assert turn.used.completion_tokens == 100
 
 
 # What belongs to its maker.

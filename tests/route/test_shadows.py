@@ -1,23 +1,16 @@
 """Shadow turns: another member's answer to the same turn, for the record alone."""
 
 import asyncio
-from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from bench_proxy.upstream import CallPiece, Reply
-from tests.doubles import WITHIN, Models, fails
+from tests.doubles import Models, fails, until
 from tests.route.test_turn import answer, table, turn_of
 
 KEY: ContextVar[str] = ContextVar("KEY", default="")
-
-
-async def until(there: Callable[[], object]) -> None:
-    async with asyncio.timeout(WITHIN):
-        while not there():  # noqa: ASYNC110  the doubles have nothing to wait for
-            await asyncio.sleep(0)
 
 
 async def shadows(at: Any) -> list[Any]:

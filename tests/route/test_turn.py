@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -20,7 +21,7 @@ from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.turn import READ_AT_ONCE, Begun, Ended, Turn
 from bench_proxy.route.untangling import CallArguments, CallBegun, CallDone
 from bench_proxy.upstream import CallPiece, Reply, Text, Thought
-from tests.doubles import WITHIN, Models, Remembered, Table, fails
+from tests.doubles import WITHIN, Models, Remembered, Table, fails, until
 
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
 DONE = Reply("", "stop", prompt_tokens=10, completion_tokens=5, cost=0.001)
@@ -51,11 +52,17 @@ async def _all(names: Any) -> list[str]:
     return list(names)
 
 
-def table(models: Models, *members: str, route: dict[str, Any] | None = None, **more: Any) -> Table:
+def table(
+    models: Models,
+    *members: str,
+    route: dict[str, Any] | None = None,
+    pins: KeptPins | None = None,
+    **more: Any,
+) -> Table:
     return Table(
         models,
         members=members or ("a", "b", "c"),
-        pins=KeptPins(),
+        pins=pins or KeptPins(),
         route={"explore_share": 0, "unknown_tools": "try", **(route or {})},
         **more,
     )
@@ -540,6 +547,9 @@ PROMPT = 5
 SILENT = Reply("", "stop")
 """An end that says nothing of what was used."""
 
+READ_FILE = CallPiece(0, "call_1", "read", json.dumps({"a": "x" * 392}))
+"""With arguments of 400 characters."""
+
 
 @pytest.mark.parametrize(
     ("script", "use"),
@@ -547,6 +557,8 @@ SILENT = Reply("", "stop")
         (["Yes."], Use(15, 0.001)),
         (["Yes.", SILENT], Use(PROMPT + 1)),
         ([Thought("Let me think"), "Yes.", SILENT], Use(PROMPT + 1 + 3)),
+        ([READ_FILE, SILENT], Use(PROMPT + 100)),
+        (["Yes.", replace(READ_FILE, arguments={"a": "x" * 392}), SILENT], Use(PROMPT + 1 + 100)),
     ],
 )
 @pytest.mark.parametrize("whole", [False, True])
@@ -581,19 +593,79 @@ async def test_an_answer_that_broke_off_counts_what_was_said() -> None:
     assert reports(at)[0].use == Use(PROMPT + 3)
 
 
-@pytest.mark.parametrize("script", [["Hello there", asyncio.Event()], [asyncio.Event()]])
-async def test_a_caller_who_leaves_counts_what_was_read_and_said(script: list[Any]) -> None:
+async def leave(table: Table, turn: Turn, pieces: int) -> TurnReport:
+    """What is on the record of a turn whose caller leaves after so many pieces, the first of which says who answers."""
+    async with asyncio.timeout(WITHIN), aclosing(turn.pieces()) as coming:
+        for _ in range(pieces):
+            await anext(coming)
+        following = asyncio.ensure_future(anext(coming))
+        await until(lambda: table.models.calls)
+        following.cancel()
+        await asyncio.wait([following])
+    await table.bench.routing.finish()
+    (report,) = reports(table)
+    assert report.status == "cancelled"
+    return report
+
+
+@pytest.mark.parametrize(
+    ("script", "pieces", "tokens"),
+    [
+        ([asyncio.Event()], 0, 0),
+        (["Hello there", asyncio.Event()], 2, 3),
+        ([READ_FILE, asyncio.Event()], 3, 100),
+    ],
+)
+async def test_a_caller_who_leaves_counts_what_was_read_said_and_called(
+    script: list[Any], pieces: int, tokens: int
+) -> None:
     at = table(Models(a=script))
     turn = await turn_of(at)
-    reading = asyncio.create_task(heard(turn))
-    async with asyncio.timeout(WITHIN):
-        await asyncio.sleep(0.01)
-        reading.cancel()
-        await asyncio.wait([reading])
+    report = await leave(at, turn, pieces)
+    assert report.use == turn.used.in_budget == Use(PROMPT + tokens)
+    assert (report.reply.prompt_tokens, report.reply.completion_tokens) == (PROMPT, tokens)
+
+
+class SlowPins(KeptPins):
+    """Whoever pins a member that answers waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def put(self, key: str, pin: Pin, seconds: float) -> None:
+        if pin.turns:
+            self.asked.set()
+            await asyncio.Event().wait()
+
+
+# A call whose name could go on is an answer once its stream has ended.
+@pytest.mark.parametrize(("script", "whole"), [([CallPiece(0, "call_1", "re"), DONE], False), (["Yes.", DONE], True)])
+async def test_a_caller_who_leaves_behind_the_answer_leaves_what_it_reported_on_the_record(
+    script: list[Any], whole: bool
+) -> None:
+    pins = SlowPins()
+    at = table(Models(a=script), pins=pins)
+    turn = await turn_of(at, tools=True)
+    reading = asyncio.ensure_future(turn.whole() if whole else heard(turn))
+    await asyncio.wait_for(pins.asked.wait(), WITHIN)
+    reading.cancel()
+    await asyncio.wait([reading], timeout=WITHIN)
     await at.bench.routing.finish()
     (report,) = reports(at)
     assert report.status == "cancelled"
-    assert report.use == turn.used.in_budget == Use(PROMPT + (3 if len(script) > 1 else 0))
+    assert (report.reply.prompt_tokens, report.reply.completion_tokens, report.reply.cost) == (10, 5, 0.001)
+    assert report.reply.text == ("Yes." if whole else "")
+    assert report.use == Use(15, 0.001)
+
+
+async def test_a_fault_of_ours_before_anything_was_said_costs_the_caller_nothing() -> None:
+    at = table(Models(a=[ZeroDivisionError()]))
+    turn = await turn_of(at)
+    with pytest.raises(ZeroDivisionError):
+        await heard(turn)
+    await at.bench.routing.finish()
+    assert reports(at)[0].use == turn.used.in_budget == Use()
 
 
 async def test_a_fault_behind_a_turn_that_is_recorded_counts_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,8 @@ class GeminiHearing(Hearing):
         for candidate in objects(body.get("candidates")):
             for part in objects(inner(candidate, "content").get("parts")):
                 self._part(part)
+            if grounding := inner(candidate, "groundingMetadata"):
+                self.said.grounding.append(grounding)
             if isinstance(reason := candidate.get("finishReason"), str):
                 self._finished(FINISH_REASONS.get(reason, "tool_calls" if self.said.calls else "stop"))
         if not body.get("candidates") and inner(body, "promptFeedback").get("blockReason"):

@@ -13,7 +13,7 @@ from bench_proxy.formats.request import Json
 from bench_proxy.formats.responses.items import ReasoningItem
 from bench_proxy.formats.responses.turns import ResponsesTurn
 from bench_proxy.formats.splicing import added, read, replaced, written
-from bench_proxy.formats.unchecked import inner, kind, length, objects
+from bench_proxy.formats.unchecked import as_text, inner, kind, objects
 
 OPENINGS = frozenset({"response.created", "response.queued", "response.in_progress"})
 ENDS = frozenset({"response.completed", "response.incomplete"})
@@ -84,7 +84,7 @@ class ResponsesHearing(Hearing):
         elif told in THOUGHTS:
             self.said.thinks(body.get("delta"))
         elif told in ARGUMENTS:  # which the end says once more
-            self.said.size += length(body.get("delta"))
+            self.said.argued += len(as_text(body.get("delta")))
         elif told == "response.output_item.added":
             self._item(inner(body, "item"))
         elif told in ENDS:
@@ -108,7 +108,7 @@ class ResponsesHearing(Hearing):
         """Some servers say at the end only what they have not said in pieces."""
         pieces, self.said = self.said, Said()
         self.whole(response)
-        for name in ("texts", "thoughts", "calls", "size", "thought", "answers"):
+        for name in ("texts", "thoughts", "calls", "size", "thought", "argued", "answers"):
             setattr(self.said, name, getattr(self.said, name) or getattr(pieces, name))
         self._finished(response)
         self.ended = True

@@ -122,10 +122,28 @@ def hear_whole(call: NativeCall, data: bytes) -> None:
 
 
 def usage_of(call: NativeCall) -> Usage | None:
-    """The tokens of its answer in the terms of chat completions; None where what it says of them cannot be read."""
-    used = call.hearing.said.usage
+    """The tokens of its answer in the terms of chat completions, as far as what it says of them can be read; None where
+    it says of none.
+    """
+    said = call.hearing.said
+    used = _stated(said.usage)
+    usage = _usage(call.dialect, used, said)
+    if usage is None:
+        read = {name: value for name, value in used.items() if _usage(call.dialect, {name: value}, said) is not None}
+        usage = _usage(call.dialect, read, said)
+    return usage if usage and (usage.prompt_tokens or usage.completion_tokens) else None
+
+
+def _stated(value: Any) -> Any:
+    """JSON without `null`, by which some servers say that they have not counted."""
+    if isinstance(value, dict):
+        return {name: _stated(one) for name, one in value.items() if one is not None}
+    return [_stated(one) for one in value if one is not None] if isinstance(value, list) else value
+
+
+def _usage(dialect: Dialect, used: Json, said: Said) -> Usage | None:
     try:
-        return USAGES[call.dialect](used) if used else None
+        return USAGES[dialect](used, said)
     except Exception:  # noqa: BLE001  LiteLLM's functions raise anything, and the answer is there
         return None
 
@@ -156,8 +174,21 @@ def in_litellms_objects(said: Said, usage: Usage | None, model: str) -> ModelRes
     return ending.answer(model)
 
 
-USAGES: Mapping[Dialect, Callable[[Json], Usage]] = {
-    "messages": lambda used: AnthropicConfig().calculate_usage(used, None),
-    "responses": ResponseAPILoggingUtils.transform_response_api_usage_to_chat_usage,
-    "gemini": lambda used: VertexGeminiConfig.calculate_usage({"usageMetadata": used}),
+def _of_responses(used: Json) -> Usage:
+    """LiteLLM takes what has not all of these for a usage of chat completions, as some servers state it here too."""
+    expected = {} if "prompt_tokens" in used else {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    return ResponseAPILoggingUtils.transform_response_api_usage_to_chat_usage({**expected, **used})
+
+
+def _of_gemini(used: Json, grounding: list[Json]) -> Usage:
+    candidates = [{"groundingMetadata": one} for one in grounding]
+    usage = VertexGeminiConfig.calculate_usage({"usageMetadata": used, "candidates": candidates})
+    VertexGeminiConfig.set_grounding_usage_counters(usage, grounding)
+    return usage
+
+
+USAGES: Mapping[Dialect, Callable[[Json, Said], Usage]] = {
+    "messages": lambda used, _: AnthropicConfig().calculate_usage(used, None),
+    "responses": lambda used, _: _of_responses(used),
+    "gemini": lambda used, said: _of_gemini(used, said.grounding),
 }

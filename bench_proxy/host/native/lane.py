@@ -91,6 +91,9 @@ class NativeLane:
             async with aclosing(self._events(call, target, request, response)) as events:
                 yield events
 
+    def reported(self, call: NativeCall) -> Reply:
+        return reply_of(call.hearing.said, usage_of(call), None)
+
     async def _events(
         self, call: NativeCall, target: Target, request: Request, response: aiohttp.ClientResponse
     ) -> AsyncGenerator[Sequence[Relayed] | Reply, None]:
