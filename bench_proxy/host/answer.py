@@ -30,6 +30,11 @@ REST_SECONDS = 0.05
 LONGEST_LINE = 8 * 1024 * 1024
 LARGEST_BODY = 32 * 1024 * 1024
 
+WITHOUT_DATA = (b":", b"event:", b"id:", b"retry:")
+"""Lines of an event stream of which LiteLLM's parsers make pieces without anything in them.
+https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+"""
+
 SAYING = ("content", "function_call", "reasoning_content", "tool_calls")
 """Fields of a piece of an answer that LiteLLM's parsers fill."""
 
@@ -276,7 +281,8 @@ async def lines_in(packets: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]
 
 async def _decoded(lines: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
     async for line in lines:
-        yield line.decode("utf-8", "replace")
+        if line and not line.startswith(WITHOUT_DATA):
+            yield line.decode("utf-8", "replace")
 
 
 def _in_openai_form(piece: Any) -> Mapping[str, Any]:

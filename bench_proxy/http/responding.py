@@ -42,17 +42,16 @@ class Response:
     async def piece(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def end(self) -> None:
+    async def end(self, last: bytes = b"") -> None:
         self.ended = True
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
 
 async def send_error(response: Response, format: Format, error: BenchError, headers: RawHeaders = ()) -> None:
     if response.ended:
         return
     if response.streaming is not None:
-        await response.piece(response.streaming.error(error))
-        await response.end()
+        await response.end(response.streaming.error(error))
         return
     more = list(headers)
     if error.status == 401:
@@ -82,8 +81,7 @@ async def send_refusal(
     stream = format.stream(envelope)
     await response.begin(stream, format.stream_content_type, headers)
     await response.piece(stream.begin() + stream.text(error.message))
-    await response.piece(stream.end(["content_filter"], Usage(0, 0), data))
-    await response.end()
+    await response.end(stream.end(["content_filter"], Usage(0, 0), data))
 
 
 async def hung_up(receive: Receive) -> None:

@@ -52,6 +52,7 @@ class TurnReply:
         self._beginning = asyncio.Lock()
         self._unread = asyncio.Event()
         self._wrote = 0.0
+        self._opening = b""
 
     async def write(self) -> None:
         try:
@@ -102,10 +103,9 @@ class TurnReply:
                         await self._begin(piece)
                     elif isinstance(piece, Ended):
                         await self.settle()
-                        await self._send(self._last(piece))
-                    elif written := self._written(piece):
+                        await self._response.end(self._behind_opening(self._last(piece)))
+                    elif (written := self._written(piece)) or self._opening:
                         await self._send(written)
-            await self._response.end()
         finally:
             # What has begun to leave is not broken off: whatever comes next has to know of it.
             async with self._beginning:
@@ -123,8 +123,8 @@ class TurnReply:
         for piece in pieces:
             if written := self._written(piece):
                 await self._send(written)
-        await self._send(self._stream.end(left.finish_reason, answered.usage, self._told(answered.data)))
-        await self._response.end()
+        last = self._stream.end(left.finish_reason, answered.usage, self._told(answered.data))
+        await self._response.end(self._behind_opening(last))
 
     def _last(self, ended: Ended) -> bytes:
         if self._relay is not None:
@@ -154,13 +154,19 @@ class TurnReply:
             self._wrote = time.monotonic()
             await self._response.begin(self._stream, self._format.stream_content_type, self._headers(begun))
             # A member that speaks the format begins the reply itself.
-            if self._relay is None and (opening := self._stream.begin()):
-                await self._send(opening)
+            self._opening = b"" if self._relay is not None else self._stream.begin()
+            if begun is None and self._opening:
+                await self._send(b"")
             self._begun.set()
 
     async def _send(self, written: bytes) -> None:
         self._wrote = time.monotonic()
-        await self._response.piece(written)
+        await self._response.piece(self._behind_opening(written))
+
+    def _behind_opening(self, written: bytes) -> bytes:
+        """The opening goes with what comes first: each time that something is sent costs more than what is sent."""
+        opening, self._opening = self._opening, b""
+        return opening + written
 
     async def _keep_alive(self) -> None:
         """The 200 leaves when the member has begun, at the latest after `hold_status`; then no silence is long."""

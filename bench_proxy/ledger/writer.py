@@ -20,7 +20,7 @@ from bench_proxy.errors import BenchError, LedgerUnavailable
 Write = Callable[[Connection], Any]
 """Runs inside the transaction; runs again when another write spoilt the transaction that they shared."""
 
-LAZY_SECONDS = 0.02
+LAZY_SECONDS = 0.1
 """How long a write that is not urgent waits for others."""
 
 MOST_IN_ONE_COMMIT = 500
