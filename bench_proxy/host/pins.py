@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from litellm import Router
@@ -75,14 +75,16 @@ class HostPins:
                     return pin
         return self._memory.get(key)
 
-    async def put(self, key: str, pin: Pin, seconds: float) -> None:
-        self._memory.put(key, pin, seconds)
+    async def put(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
+        for key in keys:
+            self._memory.put(key, pin, seconds)
         if (redis := self._redis()) is None:
             return
         written = {"conversation": pin.conversation, "alias": pin.alias, "calls": list(pin.calls), "turns": pin.turns}
         try:
             async with asyncio.timeout(REDIS_SECONDS):
-                await redis.async_set_cache(PREFIX + key, written, ttl=max(1, math.ceil(seconds)))
+                ttl = max(1, math.ceil(seconds))
+                await asyncio.gather(*(redis.async_set_cache(PREFIX + key, written, ttl=ttl) for key in keys))
         except Exception as error:  # noqa: BLE001  conversations go on without Redis
             self._told(reachable=False, why=type(error).__name__)
         else:

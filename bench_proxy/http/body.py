@@ -23,6 +23,7 @@ _BENCH_AFTER_KEY = re.compile(rb'\s*:\s*"bench["/:\\]', re.IGNORECASE)
 MOST_CONTAINERS = 500_000
 MOST_COMMAS = 2_000_000
 """In text too: so many are more than any model's window holds."""
+RARE = 200
 LARGE = 512 * 1024
 MANY = 5_000
 PIECE = 64 * 1024
@@ -42,6 +43,17 @@ def may_be_ours(body: bytes) -> bool:
     return False
 
 
+def count(data: bytes, byte: bytes) -> int:
+    """How often it stands there. Looking for a rare one is several times faster than counting it: an image of megabytes
+    has none of those that JSON is made of.
+    """
+    at = -1
+    for found in range(RARE):
+        if (at := data.find(byte, at + 1)) < 0:
+            return found
+    return RARE + data.count(byte, at + 1)
+
+
 @dataclass
 class Incoming:
     """A request's body as it came: its messages, so that LiteLLM can be given the very same ones."""
@@ -58,11 +70,11 @@ class Incoming:
 
     @cached_property
     def _containers(self) -> int:
-        return self.body.count(b"[") + self.body.count(b"{")
+        return count(self.body, b"[") + count(self.body, b"{")
 
     @cached_property
     def _commas(self) -> int:
-        return self.body.count(b",")
+        return count(self.body, b",")
 
     @property
     def sprawls(self) -> bool:

@@ -1,6 +1,6 @@
 """The words of a conversation: who answers it, what became of each turn, and what keeps both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -28,8 +28,8 @@ class Pins(Protocol):
 
     async def get(self, key: str) -> Pin | None: ...
 
-    async def put(self, key: str, pin: Pin, seconds: float) -> None:
-        """Remember it for so many seconds."""
+    async def put(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
+        """Remember it under each of these for so many seconds."""
         ...
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -109,7 +109,7 @@ class Routing:
             if self._pins is not None and (begun := await self._pins.get(key.key)) is not None:
                 pin, first = begun, self._stays(begun, able)
             else:
-                await self.pin(key.key, replace(pin, alias=first[0].alias), config.timing.sticky_idle)
+                await self.pin([key.key], replace(pin, alias=first[0].alias), config.timing.sticky_idle)
         # The id that a reply tells is one that the client may send with its next turn.
         by_id = key.key_by_id(pin.conversation)
         question = Question(brief, prepared, owner, key, by_id, pin, shape, needs.tokens, able, skipped, native)
@@ -125,9 +125,9 @@ class Routing:
             native is not None and self.native is not None and bool(self.native.maker(alias, native.relaying.dialect))
         )
 
-    async def pin(self, key: str, pin: Pin, seconds: float) -> None:
+    async def pin(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
         if self._pins is not None:
-            await self._pins.put(key, pin, seconds)
+            await self._pins.put(keys, pin, seconds)
 
     def heard(
         self, alias: str, request: ChatRequest, outcome: Reply | UpstreamError, calls: int, seconds: float

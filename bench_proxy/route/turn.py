@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -53,7 +53,7 @@ class Staff(Protocol):
     @property
     def native(self) -> NativeUpstream | None: ...
 
-    async def pin(self, key: str, pin: Pin, seconds: float) -> None:
+    async def pin(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
         """Remember who answers the conversation. Never raises."""
         ...
 
@@ -359,8 +359,7 @@ class Turn:
     async def _pin(self, alias: str, calls: tuple[str, ...], turns: int) -> None:
         pin = Pin(self.conversation, alias, calls, turns)
         keys = {self._question.sticky.key, self._question.by_id}
-        seconds = self._config.timing.sticky_idle
-        await asyncio.gather(*(self._staff.pin(key, pin, seconds) for key in keys))
+        await self._staff.pin(keys, pin, self._config.timing.sticky_idle)
 
     def _failed(self, attempt: Attempt, error: UpstreamError) -> None:
         self._asked = None

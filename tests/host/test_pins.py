@@ -57,7 +57,7 @@ def redis_port() -> Iterator[int]:
 
 async def test_another_process_finds_the_pin(redis_port: int) -> None:
     one, other = (Router(model_list=[], redis_host="127.0.0.1", redis_port=redis_port) for _ in range(2))
-    await HostPins(lambda: one).put("key", PIN, 60)
+    await HostPins(lambda: one).put(["key"], PIN, 60)
     assert await HostPins(lambda: other).get("key") == PIN
     assert await HostPins(lambda: other).get("another") is None
 
@@ -68,7 +68,7 @@ async def test_without_redis_the_process_goes_on_with_what_it_remembers(
 ) -> None:
     monkeypatch.setattr(pins, "REDIS_SECONDS", 0.05)
     alone = process(redis)
-    await alone.put("key", PIN, 60)
+    await alone.put(["key"], PIN, 60)
     assert await alone.get("key") == PIN
     assert len([r for r in caplog.records if "not shared" in r.message]) == 1
 
@@ -76,9 +76,9 @@ async def test_without_redis_the_process_goes_on_with_what_it_remembers(
 async def test_what_another_process_has_pinned_counts_more_than_what_this_one_remembers() -> None:
     shared = Redis()
     one, other = process(shared), process(shared)
-    await one.put("key", PIN, 60)
+    await one.put(["key"], PIN, 60)
     moved = Pin("r1", "claude", PIN.calls, 4)
-    await other.put("key", moved, 60)
+    await other.put(["key"], moved, 60)
     assert await one.get("key") == moved
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from bench_proxy.http import body as bodies
-from bench_proxy.http.body import MOST_TOKENS, Incoming, may_be_ours, read, top_level_model
+from bench_proxy.http.body import MOST_TOKENS, RARE, Incoming, count, may_be_ours, read, top_level_model
 
 Json = dict[str, Any]
 
@@ -300,3 +300,9 @@ def test_a_body_of_millions_of_items_is_known_without_reading_it(item: bytes) ->
 def test_a_small_body_with_much_in_it_is_large() -> None:
     assert Incoming([{"type": "http.request", "body": b'"x",' * 6000}], whole=True).large
     assert not Incoming([{"type": "http.request", "body": b'"x",' * 4000}], whole=True).large
+
+
+@pytest.mark.parametrize("times", [0, 1, RARE - 1, RARE, RARE + 1, 3 * RARE])
+def test_what_is_rare_and_what_is_not_is_counted(times: int) -> None:
+    assert count(b"," * times + b"x", b",") == times
+    assert count(b"x" + b"a," * times, b",") == times

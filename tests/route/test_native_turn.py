@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -55,8 +55,8 @@ class KeptPins:
     async def get(self, key: str) -> Pin | None:
         return self.pins.get(key)
 
-    async def put(self, key: str, pin: Pin, seconds: float) -> None:
-        self.pins[key] = pin
+    async def put(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
+        self.pins |= dict.fromkeys(keys, pin)
 
 
 async def _all(names: Any) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -36,8 +36,8 @@ class KeptPins:
     async def get(self, key: str) -> Pin | None:
         return self.pins.get(key)
 
-    async def put(self, key: str, pin: Pin, seconds: float) -> None:
-        self.pins[key] = pin
+    async def put(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
+        self.pins |= dict.fromkeys(keys, pin)
 
 
 class SlowRecord(Remembered):
@@ -633,7 +633,7 @@ class SlowPins(KeptPins):
         super().__init__()
         self.asked = asyncio.Event()
 
-    async def put(self, key: str, pin: Pin, seconds: float) -> None:
+    async def put(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
         if pin.turns:
             self.asked.set()
             await asyncio.Event().wait()
