@@ -165,7 +165,9 @@ class Ledger(Keeping, TurnKeeping, ShadowKeeping, Protocol):
 
 
 class Bench:
-    """The use cases. One instance a process; `config` and `catalog` are read anew for each request."""
+    """The use cases; implements `panel.panel.Staff`. One instance an event loop; `config` and `catalog` are read anew
+    for each request.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,13 @@
 """What a member says in the caller's own format, passed on as it came: whatever its maker signed or invented survives.
 
-A format that some models' servers speak has a module beside it that implements this: how their answers are understood
-as far as a turn and LiteLLM's books have to know them, and how they reach the caller.
+A format that some models' servers speak has a module that implements this (`anthropic/relay.py` for one). Its words:
+
+- a *dialect* is such a format; a member is *native* to a request when its maker speaks the caller's dialect;
+- a `Relaying` is what a dialect can do; it makes a `Hearing`, which understands one member's answer as far as a turn
+  and LiteLLM's books have to know it, and a `Relay`, which writes it for one caller;
+- a `Relayed` is an event on its way between the two, `Said` what has been understood so far;
+- a `Native` is what the caller sent; it is *foreign* to a member when another maker has answered before, whose
+  signatures it must not get. A member that refuses it is *told in chat*: asked once more in chat completions.
 """
 
 from abc import ABC, abstractmethod

@@ -114,10 +114,13 @@ class Panel:
         self._began = 0.0
         self._pace = pace(brief, config)
         self._left: list[Model] = []
+        """Who could still explore."""
         self._added: list[Seat] = []
+        """Seats of explorers that took the place of one that failed."""
         self._replacing = asyncio.Lock()
         self._used: dict[str, Used] = {}
         self._stages: asyncio.Queue[FanOut | None] = asyncio.Queue()
+        """What `events` follows: the seats, then each merger; None when there will be none any more."""
         self._fan_out = self._stage(request, tokens, piecewise=_told_piecewise(brief, config))
 
     @property

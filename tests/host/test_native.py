@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import litellm
 import pytest
@@ -17,8 +17,10 @@ from bench_proxy.formats.anthropic.relay import MessagesHearing
 from bench_proxy.formats.gemini.relay import GeminiHearing
 from bench_proxy.formats.relays import Dialect, Hearing
 from bench_proxy.formats.responses.relay import ResponsesHearing
+from bench_proxy.host import makers
 from bench_proxy.host.answer import LONGEST_LINE
 from bench_proxy.host.lean import LeanLane
+from bench_proxy.host.native import answer, request, router
 from bench_proxy.host.native.lane import NativeLane
 from bench_proxy.host.reporting import Reporting
 from bench_proxy.host.upstream import RouterLane
@@ -633,3 +635,12 @@ async def test_a_callback_that_changes_what_is_sent_to_these_servers_takes_the_r
     assert native.why_router("it", "messages") == ""
     monkeypatch.setattr(litellm, "callbacks", [Changing()])
     assert "Changing" in native.why_router("it", "messages")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [makers.MAKERS, answer.USAGES, request.ASKED, request.CHOICES, request.WAYS, router.ENTRIES],
+    ids=["MAKERS", "USAGES", "ASKED", "CHOICES", "WAYS", "ENTRIES"],
+)
+def test_each_table_has_a_row_for_each_dialect(table: Mapping[str, object]) -> None:
+    assert set(table) == set(get_args(Dialect))
