@@ -201,8 +201,11 @@ class Bench:
     def catalog(self) -> Catalog:
         return self._catalog()
 
-    async def ask(self, brief: Brief, request: ChatRequest, caller: Caller, config: Config) -> Panel:
-        """Accept or refuse a panel; an accepted one runs from `start` on. `config` is what the brief was read by.
+    async def ask(
+        self, brief: Brief, request: ChatRequest, caller: Caller, config: Config, *, keep_text: bool = True
+    ) -> Panel:
+        """Accept or refuse a panel; an accepted one runs from `start` on. `config` is what the brief was read by,
+        `keep_text` says whether the record may have its answers' texts.
 
         Raises InvalidRequest for what cannot be honoured, Overloaded above `limits.concurrent_panels`,
         PromptTooLarge for a member, NobodyCanSit.
@@ -215,21 +218,23 @@ class Bench:
         # Beside the guests all others, for the error that says which there are.
         allowed = await caller.allowed({*brief.guests, *self.catalog.aliases}) if brief.guests else []
         numbering = Numbering(panel_id(), self._rng, blind=brief.blind, most=config.limits.max_calls)
-        tokens = size(request.messages, request.settings).tokens
+        measured = size(request.messages, request.settings)
         planned = plan(
             numbering,
             brief,
             config,
             self.catalog,
             images=request.has_images,
-            tokens=tokens,
+            tokens=measured.tokens,
             cooling=self.cooling.left(),
             allowed=allowed,
         )
         limit = config.limits.concurrent_panels
         if limit and len(self._running) >= limit:
             raise Overloaded(f"{limit} panels are running, as many as limits.concurrent_panels allows", retry_after=1)
-        return Panel(self, config, brief, request, caller.owner, planned, numbering, tokens)
+        return Panel(
+            self, config, brief, request, caller.owner, planned, numbering, measured.in_budget, keep_text=keep_text
+        )
 
     def start(self, panel: Panel) -> asyncio.Task[None]:
         """Let an accepted panel run; it counts as running from now on, until its report or the last of its late seats.
@@ -293,10 +298,17 @@ class Bench:
         return candidates(collection, records, self.catalog, report.ok, tokens=tokens)
 
     async def take_turn(
-        self, brief: Brief, request: ChatRequest, caller: Caller, config: Config, native: Native | None = None
+        self,
+        brief: Brief,
+        request: ChatRequest,
+        caller: Caller,
+        config: Config,
+        native: Native | None = None,
+        *,
+        keep_text: bool = True,
     ) -> Turn:
         """Accept or refuse a turn of a conversation; whoever reads it lets it run. Raises as `Routing.accept` does."""
-        return await self.routing.accept(brief, request, caller.owner, config, native)
+        return await self.routing.accept(brief, request, caller.owner, config, native, keep_text=keep_text)
 
     def models(self) -> list[Model]:
         """What LiteLLM serves, and the members that it serves only by a wildcard."""

@@ -144,6 +144,9 @@ class Overloaded(BenchError):
 class BudgetSpent(Overloaded):
     hopeless = True
 
+    def __init__(self, message: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message, code="budget_spent", retry_after=retry_after)
+
 
 class NobodyCanSit(BenchError):
     status = 503

@@ -18,6 +18,9 @@ MOST_TOKENS = 10**12
 
 LIMITS = ("max_completion_tokens", "max_tokens")
 
+OTHER_LIMITS = ("max_length", "max_new_tokens", "max_output_tokens", "n_predict", "num_predict")
+"""What some servers go by and others do not know: an answer may be longer for them, but not surely shorter."""
+
 REFUSALS = frozenset(
     {
         "authentication",
@@ -81,10 +84,10 @@ def used(
     cached_tokens: int | None = None,
     cost: float | None = None,
 ) -> Used:
-    """What the model's server reported of a call, and an estimate of what it did not: by `prompt`, the size in tokens
-    of what was asked, by what was `said`, how many characters were `thought` and how many its calls of tools `argued`,
-    and by the model's prices. `failed` is the kind of error that it ended in; one that was refused before it began has
-    used nothing.
+    """What the model's server reported of a call, and an estimate of what it did not: by `prompt`, the size in a
+    budget of what was asked, by what was `said`, how many characters were `thought` and how many its calls of tools
+    `argued`, and by the model's prices. `failed` is the kind of error that it ended in; one that was refused before it
+    began has used nothing.
     """
     reported = prompt_tokens or completion_tokens
     if failed in REFUSALS and not (reported or said or thought or argued):
@@ -105,7 +108,7 @@ def most_used(brief: Brief, request: ChatRequest, config: Config, catalog: Catal
     """Of one turn, or of all the seats of a panel and its merger. A model without a known price costs nothing here, as
     it does when it has answered.
     """
-    prompt = size(request.messages, request.settings).tokens
+    prompt = size(request.messages, request.settings).in_budget
     members = [catalog.get(alias) for alias in config.collections[brief.collection].members]
     if brief.reply == "route":
         return _dearest(members, prompt, request)
@@ -125,7 +128,8 @@ def _dearest(models: Sequence[Model], prompt: int, request: ChatRequest) -> Use:
 
 
 def _most(model: Model, prompt: int, request: ChatRequest) -> Use:
-    answer = _asked_for(request) or model.max_output or ANSWER_TOKENS
+    answer = _largest(request, LIMITS) or model.max_output or ANSWER_TOKENS
+    answer = max(answer, _largest(request, OTHER_LIMITS))
     return Use(prompt + answer, _cost(model, prompt, answer))
 
 
@@ -134,7 +138,7 @@ def _cost(model: Model, prompt: int, answer: int) -> float:
     return prompt * (model.input_cost_per_token or 0) + answer * (model.output_cost_per_token or 0)
 
 
-def _asked_for(request: ChatRequest) -> int | None:
-    """The larger of the two: which of them a model's server goes by is its own business."""
-    asked = [n for name in LIMITS if isinstance(n := request.settings.get(name), int) and n > 0]
-    return min(max(asked), MOST_TOKENS) if asked else None
+def _largest(request: ChatRequest, limits: Sequence[str]) -> int:
+    """Tokens, 0 where none is set: which of them a model's server goes by is its own business."""
+    asked = [n for name in limits if isinstance(n := request.settings.get(name), int) and n > 0]
+    return min(max(asked, default=0), MOST_TOKENS)

@@ -232,7 +232,7 @@ class Extension:
         if fresh.ledger.url != self._config.ledger.url:
             log.warning("ledger.url changed: it takes effect at the next start")
         self._config = fresh
-        log.info("configuration reloaded: %d collections", len(fresh.collections))
+        log.info("configuration reloaded; collections: %d", len(fresh.collections))
 
 
 def _freeze() -> None:

@@ -504,6 +504,8 @@ def test_control_characters_and_separators_reach_a_model_as_sent(http: httpx.Cli
         ("specific_deployment", True),
         ("tags", ["mine"]),
         ("priority", 1),
+        ("models", ["mine"]),
+        ("route", "mine"),
         ("silent_model", "ok-c"),
         ("prompt_id", "mine"),
         ("litellm_call_id", "mine"),

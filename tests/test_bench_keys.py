@@ -590,7 +590,9 @@ def test_the_command_says_what_the_proxy_refuses(here: dict[str, str], tmp_path:
     assert "there is no collection" in failed(run(tmp_path, "key", "create", "x", "--collection", "pear", **here))
     for option in ("--days", "--cost-a-day"):
         assert "no number to count with" in failed(run(tmp_path, "key", "create", "x", option, "nan", **here))
-    assert "404" in failed(run(tmp_path, "key", "revoke", "k20261130-000000-aaaaaaaaaaaaaaaa", **here))
+    unknown = failed(run(tmp_path, "key", "revoke", "k20261130-000000-aaaaaaaaaaaaaaaa", **here))
+    assert "404" in unknown
+    assert "bench-proxy key list" in unknown
     assert "is no id" in failed(run(tmp_path, "key", "revoke", "../panels", **here))
 
 
@@ -601,7 +603,8 @@ def test_the_command_makes_lists_and_revokes(here: dict[str, str], tmp_path: Any
     assert ask(anyone, "bench/pair", headers=bearer(key)).status_code == 200
     listed = succeeded(run(tmp_path, "key", "list", **here))
     (line,) = [line for line in listed.splitlines() if "ann's laptop" in line and key[-4:] in line]
-    assert "pair; 60 requests a minute; 2.5 dollars a day; expires " in line
+    assert "pair; 60 requests a minute; " in line
+    assert " of 2.5 dollars today; expires " in line
     assert key not in listed
     id = line.split()[0]
     assert made.stderr.startswith(id)

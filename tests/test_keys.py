@@ -172,7 +172,7 @@ def test_a_used_up_budget_says_which_and_when_the_day_ends() -> None:
     with pytest.raises(BudgetSpent) as refused:
         check_day(Limits(cost_a_day=0.5), Use(1234, 0.5), Use(), NOW)
     assert "cost a day ($0.5000 of $0.5000)" in refused.value.message
-    assert (refused.value.status, refused.value.hopeless) == (429, True)
+    assert (refused.value.status, refused.value.code, refused.value.hopeless) == (429, "budget_spent", True)
     assert 1 <= (refused.value.retry_after or 0) <= 60
 
 
@@ -234,6 +234,17 @@ def test_a_request_that_limits_its_answers_may_use_no_more() -> None:
 def test_of_two_limits_of_an_answer_the_larger_one_is_set_aside() -> None:
     """A server may go by either of them."""
     assert most("route", max_completion_tokens=1, max_tokens=10).tokens == PROMPT + 10
+
+
+@pytest.mark.parametrize("limit", ["max_length", "max_new_tokens", "max_output_tokens", "n_predict", "num_predict"])
+def test_a_limit_that_only_some_servers_know_sets_aside_more_and_never_less(limit: str) -> None:
+    assert most("route", **{limit: 7000}).tokens == PROMPT + 7000
+    assert most("route", **{"max_tokens": 10, limit: 7000}).tokens == PROMPT + 7000
+    assert most("route", **{limit: 1}).tokens == PROMPT + 1000
+
+
+def test_what_is_passed_on_and_not_understood_is_set_aside_too() -> None:
+    assert most("route", documents="x" * 4000).tokens == PROMPT + 1000 + 1000
 
 
 @pytest.mark.parametrize("reply", ["all", "merged", "route"])

@@ -237,6 +237,48 @@ def test_data_of_other_parts_is_not_counted_as_text() -> None:
     assert tokens(user(parts), {}) < IMAGE_TOKENS + 100
 
 
+DATA = "A" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("messages", "settings"),
+    [
+        (user([{"type": "file", "file": {"filename": "a.pdf", "file_data": DATA}}]), {}),
+        (user([{"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}]), {}),
+        (user([{"inlineData": {"mimeType": "application/pdf", "data": DATA}}]), {}),
+        (user([{**image("https://example.com/a.png"), "title": DATA}]), {}),
+        ([{"role": "user", "content": "hi", "name": DATA}], {}),
+        (user("hi"), {"documents": [{"text": DATA}]}),
+        (user("hi"), {"prediction": {"type": "content", "content": DATA}}),
+        (user("hi"), {"suffix": DATA}),
+    ],
+    ids=["file", "audio", "inline", "beside an image", "name", "documents", "prediction", "suffix"],
+)
+def test_what_nobody_understands_counts_in_budgets_alone(messages: Any, settings: dict[str, Any]) -> None:
+    measured = size(messages, settings)
+    assert measured.tokens < IMAGE_TOKENS + 100
+    assert 250_000 <= measured.opaque <= 250_050
+    assert measured.in_budget == measured.tokens + measured.opaque
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        image("data:image/png;base64," + DATA),
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+        {"inlineData": {"mimeType": "image/png", "data": DATA}},
+    ],
+    ids=["address", "source", "inline"],
+)
+def test_an_image_counts_as_one_in_budgets_however_long_its_data(part: dict[str, Any]) -> None:
+    assert IMAGE_TOKENS <= size(user([part]), {}).in_budget < IMAGE_TOKENS + 20
+
+
+def test_a_plain_request_has_nothing_opaque() -> None:
+    plain = [{"role": "system", "content": "Be brief."}, *user([{"type": "text", "text": "hi"}])]
+    assert size(plain, {"temperature": 0.1, "max_tokens": 100, "tools": [TOOL]}).opaque == 0
+
+
 def test_tools_and_tool_calls_count_as_their_json() -> None:
     plain = tokens(user("hi"), {})
     with_tools = tokens(user("hi"), {"tools": [{"type": "function", "function": TOOL}]})

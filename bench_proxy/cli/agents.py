@@ -211,6 +211,13 @@ def agents(agent: str | None, url: str, key: str, model: str) -> None:
     target = Target(_address(url), _route(model), _sendable(key))
     printed = "\n\n".join(AGENTS[agent].parts(target))
     click.echo(printed)
+    env = environment()
+    if not key and env.master_key and env.key == env.master_key:
+        click.echo(
+            "note: the agent will send the master key, which may do everything: make it a key of its own"
+            " (bench-proxy key create) and set BENCH_KEY to that",
+            err=True,
+        )
     if str(CONTEXT) in printed:
         click.echo(
             f"note: {CONTEXT} is a guess, since the proxy is not asked: put the smallest context window of your members"

@@ -29,7 +29,8 @@ def ask(
     url: str,
     key: str,
 ) -> None:
-    """Ask every model of COLLECTION the QUESTION and print each answer with its name, time and call id.
+    """Ask every model of COLLECTION the QUESTION and print each answer with its name, time and call id; in route mode
+    the one that answers.
 
     With - as the QUESTION it is read from standard input.
     """
@@ -68,6 +69,8 @@ def stream(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
                 if len(texts) == 1:
                     click.echo(text, nl=False)
             data = event.get("bench", data)
+    if data.get("reply") == "route":
+        click.echo(f"\n\n{data['alias']}, {data['seconds']:.1f} s, `{data['call']}`")
     # In mode `choices` every seat begins before any speaks, and then all speak at once: shown one after the other.
     for index, seat in enumerate(data.get("seats", ()) if len(texts) > 1 else ()):
         click.echo(
@@ -80,8 +83,11 @@ def _whole(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
     response = http.post("/v1/chat/completions", json=body)
     if response.status_code != 200:
         raise refused(response)
-    found: dict[str, Any] = response.json()["bench"]
-    return found
+    reply = response.json()
+    data: dict[str, Any] = reply["bench"]
+    if data["reply"] == "route":  # a panel's seats have their answers there
+        data["answer"] = reply["choices"][0]["message"]["content"]
+    return data
 
 
 def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:

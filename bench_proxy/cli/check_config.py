@@ -15,8 +15,6 @@ from bench_proxy.config import (
 )
 from bench_proxy.errors import ConfigError
 
-DEFAULT_FILE = Path("litellm_config.yaml")
-
 SETTINGS = {
     # The price list that LiteLLM brings, instead of one that it fetches at each start.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -25,8 +23,28 @@ SETTINGS = {
 """Settings of LiteLLM's that our commands start it with, where the environment does not say otherwise."""
 
 
+def _found(_context: click.Context, _option: click.Parameter, file: Path) -> Path:
+    try:
+        file.stat()
+    except OSError as error:
+        message = f"{file.absolute()} cannot be read: {error.strerror}; --config names another file"
+        raise click.ClickException(message) from None
+    return file
+
+
+configured = click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    default=Path("litellm_config.yaml"),
+    callback=_found,
+    help="LiteLLM's YAML file. Default: litellm_config.yaml in this folder.",
+)
+"""The option that says which file LiteLLM is started with."""
+
+
 @click.command("check-config")
-@click.option("--config", "file", type=click.Path(path_type=Path), default=DEFAULT_FILE, help="LiteLLM's YAML file.")
+@configured
 @click.option("--lanes", is_flag=True, help="Also say how each model will be called, and why. Takes some seconds.")
 def check_config(file: Path, lanes: bool) -> None:
     """List each fault of the bench block with its place in the file; exit 0 when there is none."""

@@ -8,6 +8,7 @@ import click
 import httpx
 
 from bench_proxy.config import environment
+from bench_proxy.keys import PREFIX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,9 +18,24 @@ TIMEOUT = httpx.Timeout(10, read=600)
 
 def reaching(command: F) -> F:
     """The options that say where the proxy is and who asks."""
-    url = click.option("--url", default=lambda: environment().url, help="The proxy. Default: $BENCH_URL or port 4000.")
     key = click.option("--key", default=lambda: environment().key, help="Default: $BENCH_KEY or $LITELLM_MASTER_KEY.")
-    return url(key(command))
+    return _addressed(key(command))
+
+
+def reaching_as_admin(command: F) -> F:
+    """The same for what only an admin may: a bench key is none's."""
+    said = "Default: $BENCH_KEY, or $LITELLM_MASTER_KEY where that is a bench key or not set."
+    return _addressed(click.option("--key", default=_admins_key, help=said)(command))
+
+
+def _addressed(command: F) -> F:
+    url = click.option("--url", default=lambda: environment().url, help="The proxy. Default: $BENCH_URL or port 4000.")
+    return url(command)
+
+
+def _admins_key() -> str:
+    known = environment()
+    return known.master_key if known.master_key and known.key.startswith(PREFIX) else known.key
 
 
 def client(url: str, key: str) -> httpx.Client:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import httpx
 
-from bench_proxy.cli.client import client, reaching, refused, show, unreachable
+from bench_proxy.cli.client import client, reaching_as_admin, refused, show, unreachable
 
 PATH = "/bench/keys"
 DAY_SECONDS = 86_400
@@ -27,7 +27,7 @@ def key() -> None:
 @click.option("--cost-a-day", type=click.FloatRange(min=0, min_open=True), help="In US dollars.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="After which it expires; never unless said.")
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known of it, the key included.")
-@reaching
+@reaching_as_admin
 def create(
     name: str,
     collections: tuple[str, ...],
@@ -56,14 +56,14 @@ def create(
         show(made)
         return
     click.echo(made["key"])
-    click.echo(f"{made['id']}: keep it, it is not shown again", err=True)
+    click.echo(f"{made['id']}: keep the key, which is not shown again; by this id it is revoked", err=True)
 
 
 @key.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known of them.")
-@reaching
+@reaching_as_admin
 def listed(as_json: bool, url: str, key: str) -> None:
-    """Print each key's id, name and what it may do; never the key."""
+    """Print each key's id, name, what it may do and what it has used today (UTC); never the key."""
     keys: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:
@@ -80,7 +80,7 @@ def listed(as_json: bool, url: str, key: str) -> None:
 
 @key.command()
 @click.argument("id")
-@reaching
+@reaching_as_admin
 def revoke(id: str, url: str, key: str) -> None:
     """Let the key with this ID work no more."""
     # A path of its own, whatever was typed.
@@ -102,15 +102,14 @@ def _asked(url: str, key: str, method: str, path: str, **more: Any) -> Any:
 
 
 def _line(key: Mapping[str, Any]) -> str:
-    limits = {
-        "requests a minute": key["requests_a_minute"],
-        "tokens a day": key["tokens_a_day"],
-        "dollars a day": key["cost_a_day"],
-    }
-    words = [
-        "all collections" if key["collections"] is None else ", ".join(key["collections"]) or "no collection",
-        *(f"{limit:g} {name}" for name, limit in limits.items() if limit is not None),
-    ]
+    today = key["today"]
+    words = ["all collections" if key["collections"] is None else ", ".join(key["collections"]) or "no collection"]
+    if (limit := key["requests_a_minute"]) is not None:
+        words.append(f"{limit:,} request{'' if limit == 1 else 's'} a minute")
+    if (limit := key["tokens_a_day"]) is not None or today["tokens"]:
+        words.append(f"{today['tokens']:,}{'' if limit is None else f' of {limit:,}'} tokens today")
+    if (limit := key["cost_a_day"]) is not None or today["cost"]:
+        words.append(f"{today['cost']:g}{'' if limit is None else f' of {limit:g}'} dollars today")
     if key["expires"] is not None:
         words.append(f"expires {_date(key['expires'])}")
     words.append(f"last used {_date(key['last_used'])}" if key["last_used"] else "never used")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bench_proxy.cli.check_config import DEFAULT_FILE, SETTINGS
+from bench_proxy.cli.check_config import SETTINGS, configured
 from bench_proxy.config import LOOPBACK_ONLY, environment, load, master_key_set
 from bench_proxy.errors import ConfigError
 from bench_proxy.host import server
@@ -18,7 +18,7 @@ NO_KEY = "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"
 
 
 @click.command()
-@click.option("--config", "file", type=click.Path(path_type=Path), default=DEFAULT_FILE, help="LiteLLM's YAML file.")
+@configured
 @click.option("--port", type=click.IntRange(1, 65_535), default=4000, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Any other address needs a master key.")
 def serve(file: Path, port: int, host: str) -> None:

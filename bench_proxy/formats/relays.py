@@ -22,6 +22,9 @@ from bench_proxy.formats.unchecked import as_text
 Dialect = Literal["messages", "responses", "gemini"]
 """A format that some models' servers speak by themselves: Anthropic's Messages, OpenAI's Responses, Google's Gemini."""
 
+MOST_BEHIND = 1024 * 1024
+"""Bytes of events that are kept back behind the finish reason of an answer: its usage, and what else ends it."""
+
 BENCHS_OWN = frozenset({"model", "stream", "bench", "with"})
 """Fields of a body that are no model's business."""
 
@@ -105,14 +108,20 @@ class Hearing(ABC):
         """Whether the answer's end has come."""
 
         self.over = False
-        """Whether the stream's last event has come, behind which nothing is to be read."""
+        """Whether the stream's last event has come, behind which nothing is to be read; or too much has."""
+
+        self._behind = 0
 
     def heard(self, event: Relayed) -> Sequence[Relayed]:
         """What can be passed on now."""
         self.event(event.body)
         if self.said.finish_reason is None and not self.over:
             return (event,)
-        self.last.append(event)
+        self._behind += len(event.data)
+        if self._behind > MOST_BEHIND:
+            self.over = True
+        else:
+            self.last.append(event)
         return ()
 
     @abstractmethod

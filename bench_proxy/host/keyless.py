@@ -1,4 +1,4 @@
-"""A proxy that asks for no key makes everybody its admin; `access.require_key` takes that back on bench routes."""
+"""A proxy that asks for no key makes everybody our admin; `access.require_key` takes that back on bench routes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,8 +14,8 @@ Authenticate = Callable[[Scope, Receive, Mapping[str, Any] | None], Awaitable[Ca
 
 
 def is_keyless() -> bool:
-    """Whether LiteLLM lets in everybody, as its admin. Custom authentication needs no master key, and says itself who
-    is an admin.
+    """Whether LiteLLM lets in everybody, who then is our admin. Custom authentication needs no master key, and says
+    itself who is an admin.
     """
     return proxy_server.user_custom_auth is None and is_no_auth_dev_mode(
         proxy_server.master_key, proxy_server.general_settings
@@ -27,8 +27,13 @@ def requiring_key(authenticate: Authenticate, required: Callable[[], bool]) -> A
 
     async def authenticated(scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Caller:
         if required() and is_keyless():
-            message = "Authentication Error, this proxy wants a bench key; send one that its operator made"
-            raise Denied(message, status=401, type="auth_error", code="401")
+            raise Denied(
+                "Authentication Error, this proxy wants a bench key; send one that its operator made, by"
+                " `bench-proxy key create` with a master key set or while access.require_key is false",
+                status=401,
+                type="auth_error",
+                code="401",
+            )
         return await authenticate(scope, receive, body)
 
     return authenticated

@@ -1,5 +1,6 @@
 """The answers of a bench request as LiteLLM's own, whole and in pieces, for the hooks that read them, and back."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,14 @@ from bench_proxy.formats.base import Spoken, ToolCall, Usage
 WHOLE = "async_post_call_success_hook"
 PIECES = ("async_post_call_streaming_iterator_hook", "async_post_call_streaming_hook")
 """The hooks that read answers: whole ones, and those that are streamed."""
+
+READ_AT_ONCE = 32
+"""Pieces of a hook's that are read before others have their turn, the limit of its time among them: one that never ends
+and waits for nothing would keep everybody else from the event loop.
+"""
+
+MOST_LEFT = 8 * 1024 * 1024
+"""Characters that a hook may make of an answer."""
 
 
 def overrides(callback: object, hook: str) -> bool:
@@ -105,8 +114,12 @@ async def read_in_pieces(
     async with AsyncExitStack() as stack:
         if (close := getattr(stream, "aclose", None)) is not None:
             stack.push_async_callback(close)
+        read = 0
         async for chunk in stream:
             left.add(chunk)
+            read += 1
+            if read % READ_AT_ONCE == 0:
+                await asyncio.sleep(0)
     if overrides(callback, "async_post_call_streaming_hook"):
         # It is shown all that was said so far, with each piece; this is the last one.
         piece = await callback.async_post_call_streaming_hook(user_api_key_dict=key, response=left.text)
@@ -118,6 +131,7 @@ async def read_in_pieces(
 class _Left:
     """What a hook leaves of an answer, put together from its pieces."""
 
+    size: int = 0
     text: str = ""
     thoughts: str = ""
     calls: dict[int, ToolCall] = field(default_factory=dict)
@@ -126,6 +140,9 @@ class _Left:
         if not isinstance(chunk, ModelResponseStream):
             raise _something_else()
         for choice in chunk.choices:
+            self.size += len(choice.delta.content or "")
+            if self.size > MOST_LEFT:
+                raise _something_else()
             self.text += choice.delta.content or ""
             self.thoughts += getattr(choice.delta, "reasoning_content", None) or ""
             for call in choice.delta.tool_calls or ():

@@ -27,11 +27,13 @@ ROUTER_STEERING = frozenset(
         "caching", "content_policy_fallbacks", "context_window_fallbacks", "default_fallbacks", "default_headers",
         "deployment_id", "disable_fallbacks", "drop_params", "extra_body", "extra_headers", "fallbacks",
         "litellm_metadata", "max_fallbacks", "max_retries", "messages", "metadata", "model",
-        "model_group_retry_policy", "num_retries", "organization", "original_function", "priority", "request_timeout",
-        "specific_deployment", "stream", "stream_options", "timeout",
+        "model_group_retry_policy", "models", "num_retries", "organization", "original_function", "priority",
+        "request_timeout", "route", "specific_deployment", "stream", "stream_options", "timeout",
     }
 )  # fmt: skip
-"""Fields that would steer LiteLLM instead of reaching the model; beside what LiteLLM itself calls its own."""
+"""Fields that would steer LiteLLM, or lead OpenRouter to other models (`models`, `route`), instead of reaching the
+model; beside what LiteLLM itself calls its own.
+"""
 
 NOT_FROM_CALLERS = frozenset({*_BANNED_REQUEST_BODY_PARAMS, *_UNTRUSTED_ROOT_CONTROL_FIELDS})
 """What LiteLLM's proxy takes out of a body, or refuses: where a provider is called, with whose credentials, and which

@@ -127,15 +127,17 @@ class Answering:
         try:
             async with ruled as admitted, _held(caller, brief, admitted.request, bench):
                 request = admitted.request
+                # What a rule refuses or masks must not be read on the record instead; late seats it never sees.
+                keep_text = not admitted.reviews
                 if brief.reply == "route":
                     # What a rule has changed, or has to read, is not passed on in the caller's own words.
                     relayed = not (admitted.rewritten or admitted.reviews)
                     native = _native(place, body, headers) if relayed else None
-                    turn = await bench.take_turn(brief, request, caller, config, native)
+                    turn = await bench.take_turn(brief, request, caller, config, native, keep_text=keep_text)
                     told = TurnReply(format, turn, brief, config, url, response, admitted, thoughts=wish.thoughts)
                     await serve_turn(told, receive)
                     return
-                panel = await bench.ask(brief, request, caller, config)
+                panel = await bench.ask(brief, request, caller, config, keep_text=keep_text)
                 reply = _Reply(format, panel, brief, config, url, response, admitted)
                 await _serve(bench, panel, reply, receive, admitted, cancel=_cancels(config, brief))
         except InsteadOfModels as instead:

@@ -69,7 +69,9 @@ def build(bench: Callable[[], Bench], keys: Callable[[], KeyStore], authenticate
     @router.delete("/{id}")
     async def revoke(id: str) -> dict[str, Any]:
         if (revoked := await keys().revoke_key(id[:128], _now_ms())) is None:
-            raise NotFound("there is no bench key with this id; GET /bench/keys lists them", param="id")
+            raise NotFound(
+                "there is no bench key with this id; GET /bench/keys and bench-proxy key list have all", param="id"
+            )
         key, today = revoked
         return key.as_json(today)
 

@@ -50,7 +50,9 @@ class TurnReply:
         self._relay: Relay | None = None
         self._begun = asyncio.Event()
         self._beginning = asyncio.Lock()
-        self._unread = asyncio.Event()
+        self.unread: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the client has stopped reading, and would hold the member's call for ever."""
+
         self._wrote = 0.0
         self._opening = b""
 
@@ -65,10 +67,6 @@ class TurnReply:
     async def settle(self) -> None:
         """What the members have used counts once, however the turn ends."""
         await self._admitted.settle(self._turn.used.usage)
-
-    async def unread(self) -> None:
-        """Returns when the client has stopped reading, and would hold the member's call for ever."""
-        await self._unread.wait()
 
     async def _whole(self) -> None:
         answered, left = await self._answered()
@@ -175,7 +173,7 @@ class TurnReply:
                 await self._begun.wait()
         except TimeoutError:
             await self._taken(self._begin(None))
-        while not self._unread.is_set():
+        while not self.unread.done():
             silent = time.monotonic() - self._wrote
             if silent >= self._timing.keep_alive:
                 await self._taken(self._send(self._stream.keep_alive()))
@@ -187,7 +185,8 @@ class TurnReply:
             async with asyncio.timeout(UNREAD_SECONDS):
                 await sending
         except TimeoutError:
-            self._unread.set()
+            if not self.unread.done():
+                self.unread.set_result(None)
 
     def _told(self, data: Any) -> dict[str, Any]:
         return {**data, "verdict": {"method": "POST", "url": self._verdict_url}}
@@ -209,10 +208,9 @@ async def serve_turn(reply: TurnReply, receive: Receive) -> None:
     """Write the turn; a caller who hangs up, or reads nothing of it for long, ends it, with the member's call."""
     writing = asyncio.create_task(reply.write(), name="turn")
     leaving = asyncio.create_task(hung_up(receive), name="caller of a turn")
-    unread = asyncio.create_task(reply.unread(), name="nobody reads a turn")
-    tasks = (writing, leaving, unread)
+    tasks = (writing, leaving)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, reply.unread], return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
             writing.result()
     finally:

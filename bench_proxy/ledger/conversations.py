@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from bench_proxy.bench import Page
 from bench_proxy.errors import InvalidRequest, NotFound
+from bench_proxy.ledger.gathering import Gathering
 from bench_proxy.ledger.schema import conversations, seats, turns
 from bench_proxy.ledger.scope import owned
 from bench_proxy.ledger.showing import conversation_json, cursor_of, integer, place_of
@@ -39,7 +40,6 @@ MOST_CALLS = 1000
 
 
 # Made once: to put a statement together costs as much as to run it.
-_ADD_TURN = turns.insert()
 _ADD_CALL = seats.insert()
 _CHANGE_CALL = seats.update().where(seats.c.call == sa.bindparam("of"))
 _TURNS = sa.select(conversations.c.turns).where(conversations.c.id == sa.bindparam("of"))
@@ -66,9 +66,11 @@ class Count(Protocol):
 class Turns:
     """Writes turns. Whoever writes holds the write lock: what was read in the same transaction still stands."""
 
-    def __init__(self, insert: Any, count: Count) -> None:
-        """`insert` is the dialect's."""
+    def __init__(self, insert: Any, gathering: Gathering, count: Count, *, returning: bool) -> None:
+        """`insert` is the dialect's; `returning` says that the database tells what a statement has written."""
         self._add_conversation = _upsert(insert)
+        self._count_turn = self._add_conversation.returning(conversations.c.turns) if returning else None
+        self._gathering = gathering
         self._count = count
 
     def write(self, connection: Connection, report: TurnReport, owner: str, *, keep_text: bool) -> TurnReport:
@@ -76,20 +78,40 @@ class Turns:
         the call that its model has already, or a new one. Two turns that are taken at the same time, or by processes
         that know nothing of each other, think of the same.
         """
-        connection.execute(self._add_conversation, _conversation_row(report, owner))
-        taken = connection.execute(_TURNS, {"of": report.conversation}).scalar()
-        report = replace(report, turn=min(integer(taken), MOST_INTEGER))
+        report = replace(report, turn=self._counted_turn(connection, report, owner))
         kept: RowMapping | None = None
         if report.call:
             mine = {"of": report.conversation, "by": storable(report.alias)[:256]}
             kept = connection.execute(_CALL, mine).mappings().first()
-            number = _new_number(connection, report) if kept is None else integer(kept["number"])
+            number = self._new_number(connection, report) if kept is None else integer(kept["number"])
             report = replace(report, number=number, call=f"{report.conversation}.{number}")
-        connection.execute(_ADD_TURN, _turn_row(report))
+        self._gathering.turn(connection, _turn_row(report))
         if report.call:
             self._write_call(connection, report, kept, _call_row(report, owner, keep_text=keep_text))
         self._count_failures(connection, report, owner)
         return report
+
+    def _counted_turn(self, connection: Connection, report: TurnReport, owner: str) -> int:
+        """The turn's place; SQLite before 3.35 has to be asked for it."""
+        row = _conversation_row(report, owner)
+        if self._count_turn is not None:
+            taken = connection.execute(self._count_turn, row).scalar()
+        else:
+            connection.execute(self._add_conversation, row)
+            taken = connection.execute(_TURNS, {"of": report.conversation}).scalar()
+        return min(integer(taken), MOST_INTEGER)
+
+    def _new_number(self, connection: Connection, report: TurnReport) -> int:
+        """Of a model whose answer none of the conversation's calls is."""
+        if report.turn == 1:
+            return report.number
+        # From the turns, since a caller was also told the call of one that came to nothing.
+        self._gathering.send(connection)
+        given = _aliases(connection, report.conversation)
+        if (alias := storable(report.alias)[:256]) in given:
+            return given.index(alias) + 1
+        free = report.number > len(given) or not given[report.number - 1]
+        return report.number if free else len(given) + 1
 
     def write_shadow(self, connection: Connection, shadow: Shadow, owner: str, *, keep_text: bool) -> None:
         row = _shadow_row(shadow, owner, keep_text=keep_text)
@@ -120,18 +142,6 @@ class Turns:
         for alias, times in tries.items():
             failed = {"seated": 1, "failed": 1, "last_seated_ms": report.at_ms} if alias in at_fault else {}
             self._count(connection, _counted_in(report, owner, alias), failovers=times, **failed)
-
-
-def _new_number(connection: Connection, report: TurnReport) -> int:
-    """Of a model whose answer none of the conversation's calls is."""
-    if report.turn == 1:
-        return report.number
-    # From the turns, since a caller was also told the call of one that came to nothing.
-    given = _aliases(connection, report.conversation)
-    if (alias := storable(report.alias)[:256]) in given:
-        return given.index(alias) + 1
-    free = report.number > len(given) or not given[report.number - 1]
-    return report.number if free else len(given) + 1
 
 
 def _upsert(insert: Any) -> Any:

@@ -6,9 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from bench_proxy.ledger.schema import COUNTERS, seats
+from bench_proxy.ledger.schema import COUNTERS, seats, turns
 
 LATEST = ("last_seated_ms", "last_judged_ms")
+
+_ADD_SEATS = seats.insert()
+_ADD_TURNS = turns.insert()
 
 
 class Gathering:
@@ -19,11 +22,16 @@ class Gathering:
         self._add_to_sums = add_to_sums
         self._of: sa.engine.RootTransaction | None = None
         self._seats: list[Mapping[str, Any]] = []
+        self._turns: list[Mapping[str, Any]] = []
         self._sums: dict[tuple[str, str, str, str], dict[str, Any]] = {}
 
     def seat(self, connection: Connection, row: Mapping[str, Any]) -> None:
         self._begin(connection)
         self._seats.append(row)
+
+    def turn(self, connection: Connection, row: Mapping[str, Any]) -> None:
+        self._begin(connection)
+        self._turns.append(row)
 
     def count(
         self, connection: Connection, collection: str, owner: str, alias: str, shape: str, change: Mapping[str, int]
@@ -39,14 +47,16 @@ class Gathering:
         if self._of is not connection.get_transaction():
             return
         if self._seats:
-            connection.execute(seats.insert(), self._seats)
+            connection.execute(_ADD_SEATS, self._seats)
+        if self._turns:
+            connection.execute(_ADD_TURNS, self._turns)
         if self._sums:
             # In one order, whoever sends: two that lock rows crosswise would wait for each other.
             keys = ("collection", "owner", "alias", "shape")
             rows = [dict(zip(keys, key, strict=True)) | row for key, row in sorted(self._sums.items())]
             connection.execute(self._add_to_sums, rows)
-        self._seats, self._sums = [], {}
+        self._seats, self._turns, self._sums = [], [], {}
 
     def _begin(self, connection: Connection) -> None:
         if self._of is not (of := connection.get_transaction()):
-            self._of, self._seats, self._sums = of, [], {}
+            self._of, self._seats, self._turns, self._sums = of, [], [], {}

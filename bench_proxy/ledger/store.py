@@ -78,7 +78,8 @@ class SqlLedger:
         self._add_panel = self._insert(panels).on_conflict_do_nothing()
         self._gathering = Gathering(_upsert(self._insert))
         self._writer = Writer(writing, self._gathering.send)
-        self._turns = Turns(self._insert, self._count)
+        returning = writing.dialect.insert_returning
+        self._turns = Turns(self._insert, self._gathering, self._count, returning=returning)
         self._keys = Keys(self._insert)
         self._add_to_wins = _upsert_wins(self._insert)
         self._add_to_facts = _upsert_facts(self._insert)
@@ -176,7 +177,7 @@ class SqlLedger:
         await self._durable_of(panel, lambda connection: connection.execute(_CHANGE_PANEL, change), urgent=False)
 
     async def took(self, report: TurnReport, owner: str) -> TurnReport:
-        keep_text = self._content() != "none"
+        keep_text = report.keep_text and self._content() != "none"
 
         def write(connection: Connection) -> TurnReport:
             kept = self._turns.write(connection, report, owner, keep_text=keep_text)
@@ -186,7 +187,7 @@ class SqlLedger:
         return await self._durable(write)
 
     async def shadowed(self, shadow: Shadow, owner: str) -> None:
-        keep_text = self._content() != "none"
+        keep_text = shadow.keep_text and self._content() != "none"
         await self._durable(lambda c: self._turns.write_shadow(c, shadow, owner, keep_text=keep_text))
 
     async def pinned(self, sticky: str, since_ms: int) -> Pin | None:
@@ -548,10 +549,19 @@ def _answered_seat(connection: Connection, call: str, owner: str | None, *, para
     found = sa.select(seats).where(seats.c.call == storable(call), *owned(seats, owner))
     seat = connection.execute(found).mappings().first()
     if seat is None:
+        _refuse_panel(connection, call, owner, param)
         raise NotFound(f"there is no call {call[:96]!r}, or it has not answered yet", param=param)
     if seat["status"] != "ok":
         raise InvalidRequest(f"call {call} did not answer ({seat['status']}): there is nothing to judge", param=param)
     return seat
+
+
+def _refuse_panel(connection: Connection, name: str, owner: str | None, param: str) -> None:
+    """Raises InvalidRequest when `name` is a panel's and no call's."""
+    found = sa.select(panels.c.id).where(panels.c.id == storable(name), *owned(panels, owner))
+    if connection.execute(found).first() is not None:
+        calls = ", ".join(_answers(connection, name, sa.true())) or "none has answered yet"
+        raise InvalidRequest(f"{name} is a panel; judge one of its calls: {calls}", param=param)
 
 
 def _answers_beside(connection: Connection, seat: RowMapping) -> dict[str, RowMapping]:

@@ -97,8 +97,12 @@ class Panel:
         planned: Plan,
         numbering: Numbering,
         tokens: int,
+        *,
+        keep_text: bool,
     ) -> None:
-        """`tokens` is the size of the request."""
+        """`tokens` is the size of the request in a budget, `keep_text` says whether the record may have the answers'
+        texts.
+        """
         self.id = numbering.panel
         self.brief = brief
         self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
@@ -110,6 +114,7 @@ class Panel:
         self._plan = planned
         self._numbering = numbering
         self._request = request
+        self._keep_text = keep_text
         self._note = ""
         self._began = 0.0
         self._pace = pace(brief, config)
@@ -247,10 +252,10 @@ class Panel:
             )
         failed: list[str] = []
         request = merge_request(self._request, report.ok)
-        tokens = size(request.messages, request.settings).tokens
-        for alias in await self._staff.mergers(report, self._config, tokens):
+        measured = size(request.messages, request.settings)
+        for alias in await self._staff.mergers(report, self._config, measured.tokens):
             left = self._pace.deadline - (time.monotonic() - self._began)
-            answer = await self._ask_merger(request, tokens, alias, max(left, LEAST_TO_MERGE))
+            answer = await self._ask_merger(request, measured.in_budget, alias, max(left, LEAST_TO_MERGE))
             gave_up = (*report.gave_up, report.merger) if report.merger is not None else ()
             report = replace(report, merger=answer, gave_up=gave_up)
             if answer.status == "ok":
@@ -276,7 +281,7 @@ class Panel:
             await stage.cancel()
 
     async def _keep(self, tokens: int, answer: Answer, late: bool, last: bool) -> None:
-        """`tokens` is the size of what the seat was asked."""
+        """`tokens` is the size in a budget of what the seat was asked."""
         self._staff.note(answer, self._request)
         use = self._count(answer, tokens).in_budget
         try:
@@ -289,7 +294,8 @@ class Panel:
         place = seats.index(answer.seat) if answer.seat in seats else len(seats)
         # A streamed reply tells of each seat at once, a whole one of all together.
         urgent = last or self.brief.stream
-        keeping = self._staff.ledger.answered(seating, self._owner, answer, place, use, late=late, urgent=urgent)
+        kept = answer if self._keep_text else replace(answer, text="")
+        keeping = self._staff.ledger.answered(seating, self._owner, kept, place, use, late=late, urgent=urgent)
         await self._try(keeping)
 
     def _count(self, answer: Answer, tokens: int) -> Used:

@@ -96,6 +96,7 @@ class ChatAttempt(Attempt):
         self._size = 0
         self._thought = 0
         self._argued = 0
+        self._named = 0
 
     @property
     def said(self) -> str:
@@ -111,7 +112,7 @@ class ChatAttempt(Attempt):
 
     @property
     def size(self) -> int:
-        return self._size
+        return self._size + self._argued + self._named
 
     @property
     def calls(self) -> int:
@@ -150,6 +151,7 @@ class ChatAttempt(Attempt):
             self._thought += len(event.text)
             return self._untangling.heard(Thought(whole_text(event.text)))
         self._argued += len(as_text(event.arguments))
+        self._named += len(event.name or "")
         return self._untangling.heard(event)
 
     def _ended(self, reply: Reply) -> Sequence[Piece]:

@@ -65,7 +65,7 @@ class TurnReport:
     and alias are empty where no member answered. Seconds count from the turn's start, `at_ms` is when that was.
     `reply` has what the member used; it is estimated where the answer broke off. `use` is what counts in its owner's
     budget: of all members that were asked, estimated where they do not say it. `left_out` are tools that the member was
-    not told of.
+    not told of. `keep_text` says whether the record may have the text too.
     """
 
     conversation: str
@@ -88,6 +88,7 @@ class TurnReport:
     failed_over: Sequence[Failed] = ()
     skipped: Sequence[NotAsked] = ()
     left_out: Sequence[str] = ()
+    keep_text: bool = True
 
 
 class TurnKeeping(Protocol):

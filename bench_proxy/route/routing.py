@@ -24,7 +24,7 @@ from bench_proxy.route.refusals import refuse_panel_options
 from bench_proxy.route.shadows import Cast, ShadowKeeping, Shadows
 from bench_proxy.route.stickiness import share_of, sticky
 from bench_proxy.route.turn import Question, Turn
-from bench_proxy.size import size
+from bench_proxy.size import Size, size
 from bench_proxy.upstream import NativeUpstream, Reply, Upstream
 
 log = logging.getLogger("bench_proxy")
@@ -69,16 +69,25 @@ class Routing:
         self._shadows = Shadows(upstream, ledger, self.heard, new_call_id)
 
     async def accept(
-        self, brief: Brief, request: ChatRequest, owner: str, config: Config, native: Native | None = None
+        self,
+        brief: Brief,
+        request: ChatRequest,
+        owner: str,
+        config: Config,
+        native: Native | None = None,
+        *,
+        keep_text: bool = True,
     ) -> Turn:
-        """Accept or refuse a turn. `native` is the request as it was sent, for members that speak the same format.
+        """Accept or refuse a turn. `native` is the request as it was sent, for members that speak the same format;
+        `keep_text` says whether the record may have the answer's text, and that of a shadow.
 
         Raises InvalidRequest for what cannot be honoured and for what no member can take, ContextOverflow where only
         their windows are too small.
         """
         refuse_panel_options(brief)
         prepared = prepare(request) if native is None else prepare_for_any(request)
-        needs = _needs(prepared.request)
+        measured = size(prepared.request.messages, prepared.request.settings)
+        needs = _needs(prepared.request, measured)
         collection = config.collections[brief.collection]
         members = [self._catalog().get(alias) for alias in dict.fromkeys(collection.members)]
         others: list[Model] = []
@@ -112,7 +121,7 @@ class Routing:
                 await self.pin([key.key], replace(pin, alias=first[0].alias), config.timing.sticky_idle)
         # The id that a reply tells is one that the client may send with its next turn.
         by_id = key.key_by_id(pin.conversation)
-        question = Question(brief, prepared, owner, key, by_id, pin, shape, needs.tokens, able, skipped, native)
+        question = Question(brief, prepared, owner, key, by_id, pin, shape, measured, able, skipped, native, keep_text)
         return Turn(self, config, question, first, in_order, new_call_id)
 
     def _stays(self, pin: Pin, able: Sequence[Model]) -> list[Model]:
@@ -148,7 +157,16 @@ class Routing:
         others = [model for model in question.able if model.alias != answered and model.alias not in left]
         brief, conversation = question.brief, question.pin.conversation
         seconds = config.timing.turn
-        of = Cast(conversation, turn, brief.collection, question.shape, question.prepared, question.owner, seconds)
+        of = Cast(
+            conversation,
+            turn,
+            brief.collection,
+            question.shape,
+            question.prepared,
+            question.owner,
+            seconds,
+            question.keep_text,
+        )
         self._shadows.cast(of, others, config.route.shadow)
 
     def keep(self, report: TurnReport, owner: str) -> Awaitable[TurnReport]:
@@ -229,8 +247,7 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def _needs(request: ChatRequest) -> Needs:
-    measured = size(request.messages, request.settings)
+def _needs(request: ChatRequest, measured: Size) -> Needs:
     return Needs(tools=bool(request.settings.get("tools")), images=measured.images > 0, tokens=measured.tokens)
 
 

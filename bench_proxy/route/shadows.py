@@ -29,8 +29,8 @@ MOST_AT_ONCE = 16
 class Shadow:
     """A shadow turn as it is put on the record, under the call `<conversation>.shadow<turn>`.
 
-    `answer` is its text with the tools that it would have called; `error` is why there is none. Seconds and `at_ms` as
-    in a `TurnReport`.
+    `answer` is its text with the tools that it would have called; `error` is why there is none. Seconds, `at_ms` and
+    `keep_text` as in a `TurnReport`.
     """
 
     conversation: str
@@ -44,6 +44,7 @@ class Shadow:
     reply: Reply = field(default_factory=lambda: Reply(""))
     answer: str = ""
     error: UpstreamError | None = None
+    keep_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Cast:
     prepared: Prepared
     owner: str
     seconds: float
+    keep_text: bool
 
 
 class ShadowKeeping(Protocol):
@@ -121,7 +123,18 @@ class Shadows:
         seconds = time.monotonic() - began
         self._heard(model.alias, request, error or reply, len(reply.calls), seconds)
         shadow = Shadow(
-            of.conversation, call, of.turn, of.collection, of.shape, model.alias, at_ms, seconds, reply, answer, error
+            of.conversation,
+            call,
+            of.turn,
+            of.collection,
+            of.shape,
+            model.alias,
+            at_ms,
+            seconds,
+            reply,
+            answer,
+            error,
+            of.keep_text,
         )
         try:
             await self._ledger.shadowed(shadow, of.owner)

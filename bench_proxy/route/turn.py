@@ -23,6 +23,7 @@ from bench_proxy.route.fitting import Prepared
 from bench_proxy.route.keeping import NotAsked, Pin, TurnReport, TurnStatus
 from bench_proxy.route.stickiness import Sticky
 from bench_proxy.route.untangling import Piece
+from bench_proxy.size import Size
 from bench_proxy.upstream import NativeUpstream, Reply, Text, Thought, Upstream
 
 log = logging.getLogger("bench_proxy")
@@ -108,8 +109,8 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked in a turn, by whom, and how its conversation is known: by its sticky key, and by the key of its own
-    id. `tokens` is the size of the prompt, `able` are the members that can take it, `native` is what the caller sent,
-    for members that speak its format.
+    id. `size` is that of the prompt, `able` are the members that can take it, `native` is what the caller sent,
+    for members that speak its format. `keep_text` is as in a `TurnReport`.
     """
 
     brief: Brief
@@ -119,10 +120,11 @@ class Question:
     by_id: str
     pin: Pin
     shape: str
-    tokens: int
+    size: Size
     able: Sequence[Model] = ()
     skipped: Sequence[NotAsked] = ()
     native: Native | None = None
+    keep_text: bool = True
 
 
 class Turn:
@@ -147,7 +149,7 @@ class Turn:
         self._staff = staff
         self._config = config
         self._question = question
-        self._failover = Failover(first, attempts=config.route.attempts, tokens=question.tokens)
+        self._failover = Failover(first, attempts=config.route.attempts, tokens=question.size.tokens)
         self._others: Callable[[], Awaitable[Sequence[Model]]] | None = others
         self._unranked = len(question.able) - len(first)
         self._new_id = new_id
@@ -431,7 +433,7 @@ class Turn:
         reply = attempt.reported
         return used(
             attempt.model,
-            self._question.tokens,
+            self._question.size.in_budget,
             reply.text or attempt.said,
             thought=attempt.thought or len(reply.thoughts),
             argued=attempt.argued,
@@ -477,6 +479,7 @@ class Turn:
             skipped=question.skipped,
             # Whoever speaks the caller's own format is told of everything.
             left_out=() if attempt is not None and attempt.relaying else question.prepared.left_out,
+            keep_text=question.keep_text,
             **answering,
         )
 

@@ -169,6 +169,21 @@ def test_a_window_that_is_a_guess_is_said_to_be_one(agent: str) -> None:
     assert ("smallest context window" in result.stderr) == ("128000" in result.stdout)
 
 
+@pytest.mark.parametrize(
+    ("env", "warned"),
+    [
+        ({}, False),
+        ({"BENCH_KEY": "bpk_mine"}, False),
+        ({"BENCH_KEY": "bpk_mine", "LITELLM_MASTER_KEY": SECRET}, False),
+        ({"LITELLM_MASTER_KEY": SECRET}, True),
+        ({"BENCH_KEY": SECRET, "LITELLM_MASTER_KEY": SECRET}, True),
+    ],
+)
+def test_an_agent_that_would_send_the_master_key_is_warned_of(env: dict[str, str], warned: bool) -> None:
+    assert ("bench-proxy key create" in run("claude", **env).stderr) == warned
+    assert "bench-proxy key create" not in run("claude", "--key", "bpk_another", **env).stderr
+
+
 def test_claude_code_asks_the_collection_under_each_of_its_names_with_one_key() -> None:
     environment = exported(printed("claude"), BENCH_KEY=SECRET, ANTHROPIC_API_KEY="sk-ant-mine")
     models = {name: value for name, value in environment.items() if name.endswith("_MODEL")}

@@ -56,6 +56,13 @@ def test_a_file_that_cannot_be_read_is_said_without_a_traceback(text: str | None
     assert "Traceback" not in result.output
 
 
+def test_a_file_that_is_not_there_is_named_with_its_folder(tmp_path: Path) -> None:
+    for result in (check(), CliRunner().invoke(main, ["serve"])):
+        assert result.exit_code == 1
+        assert f"{tmp_path / 'litellm_config.yaml'} cannot be read: " in result.stderr
+        assert "--config" in result.stderr
+
+
 def test_a_good_configuration_is_shown_with_what_each_collection_is() -> None:
     collections = bench(
         core={"members": ["gpt", "claude"]}, agents={"members": ["gpt"], "reply": "route", "explorers": 0}

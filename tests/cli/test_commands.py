@@ -109,6 +109,14 @@ def test_ask_prints_every_answer(here: dict[str, str], tmp_path: Path, models: U
     assert [call.body["messages"] for call in models.calls()] == [[{"role": "user", "content": "Who are you, ü?"}]] * 2
 
 
+def test_ask_says_who_answered_in_route_mode(here: dict[str, str], tmp_path: Path, models: Upstream) -> None:
+    answer, _, who = succeeded(run(tmp_path, "ask", "pair:route", "Who are you?", **here)).partition("\n\n")
+    alias = answer.removeprefix("I am ").removesuffix(".")
+    assert re.fullmatch(rf"{alias}, \d+\.\d s, `r\d{{8}}-\d{{6}}-[a-z2-7]{{16}}\.1`\n", who)
+    data = json.loads(succeeded(run(tmp_path, "ask", "pair:route", "Who are you?", "--json", **here)))
+    assert (data["answer"], data["alias"]) == (answer, alias)
+
+
 def test_ask_takes_its_options(here: dict[str, str], tmp_path: Path) -> None:
     options = ("--with", "ok-c", "--with", "ok-d", "--shape", "prose", "--explorers", "0", "--json")
     data = json.loads(succeeded(run(tmp_path, "ask", "bench/guests", "Hello?", *options, **here)))
@@ -133,6 +141,12 @@ def test_a_verdict_must_say_which(here: dict[str, str], tmp_path: Path) -> None:
 
 def test_a_verdict_on_an_unknown_call_is_said_so(here: dict[str, str], tmp_path: Path) -> None:
     assert "there is no call" in failed(run(tmp_path, "verdict", "nothing", "--useful", **here))
+
+
+def test_a_verdict_on_a_panel_is_told_its_calls(here: dict[str, str], tmp_path: Path, http: httpx.Client) -> None:
+    bench = panel(http, "bench/pair")["bench"]
+    told = failed(run(tmp_path, "verdict", bench["panel"], "--useful", **here))
+    assert f"judge one of its calls: {', '.join(seat['call'] for seat in bench['seats'])}" in told
 
 
 def test_a_verdict_is_recorded_and_the_same_again_is_not(

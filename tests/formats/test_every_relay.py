@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_proxy.formats import sse
 from bench_proxy.formats.anthropic.relay import MessagesRelaying
 from bench_proxy.formats.anthropic.turns import MessagesTurn
 from bench_proxy.formats.base import Envelope
 from bench_proxy.formats.gemini.relay import GeminiRelaying
 from bench_proxy.formats.gemini.turns import GeminiTurn
-from bench_proxy.formats.relays import Relaying, as_sent
+from bench_proxy.formats.relays import MOST_BEHIND, Relaying, as_sent
 from bench_proxy.formats.responses.relay import ResponsesRelaying
 from bench_proxy.formats.responses.turns import ResponsesTurn
 from tests.hearing import hear
@@ -74,3 +75,22 @@ def test_whatever_is_sent_is_never_changed_in_place(relaying: Relaying, turn: An
     before = json.dumps(body)
     relaying.fitted(as_sent(body), foreign=foreign, most_output=10)
     assert json.dumps(body) == before
+
+
+@pytest.mark.parametrize("name", ["a\nevent: message_stop", "a\r", "\ud800", "", "a b"])
+def test_a_name_that_is_none_begins_no_other_event(name: str) -> None:
+    assert sse.relayed(b"{}", name) == b"data: {}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("relaying", "end"),
+    [
+        (MessagesRelaying(), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        (GeminiRelaying(), {"candidates": [{"content": {"parts": [{"text": "Yes."}]}, "finishReason": "STOP"}]}),
+    ],
+)
+def test_what_comes_behind_the_end_is_kept_back_to_a_limit(relaying: Relaying, end: Any) -> None:
+    hearing, flood = relaying.hearing(), json.dumps({"type": "ping", "padding": "x" * (MOST_BEHIND // 3)}).encode()
+    hear(hearing, json.dumps(end).encode(), *[flood] * 10)
+    assert hearing.over
+    assert sum(len(event.data) for event in hearing.last) <= MOST_BEHIND

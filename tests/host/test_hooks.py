@@ -431,6 +431,41 @@ def test_a_guardrail_on_the_answer_may_block_it(http: httpx.Client, models: Upst
     assert "This is" not in streamed.text
 
 
+def recorded(caller: httpx.Client, kind: str) -> Json:
+    """The newest of this key's panels or conversations, as the record has it."""
+    newest = caller.get(f"/bench/{kind}").json()[kind][0]
+    found: Json = caller.get(f"/bench/{kind}/{newest[kind.removesuffix('s')]}").json()
+    return found
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("said", ["I am a secret.", "This is unsafe."], ids=["masked", "refused"])
+@pytest.mark.parametrize("model", ["bench/pair", "bench/pair:merged", "bench/one:route"])
+def test_of_answers_that_a_guardrail_reads_the_record_keeps_no_text(
+    http: httpx.Client, models: Upstream, model: str, said: str, stream: bool
+) -> None:
+    kind, calls = ("conversations", "calls") if model.endswith("route") else ("panels", "seats")
+    for member in ("ok-a", "ok-b"):
+        models.say(member, said)
+    assert said not in ask(http, model, guardrails=["after"], stream=stream).text
+    kept = recorded(http, kind)
+    assert said not in json.dumps(kept)
+    assert all(call["completion_tokens"] and "answer" not in call for call in kept[calls])
+    judged = {"call": kept[calls][0]["call"], "useful": True}
+    assert http.post("/bench/verdict", json=judged).status_code == 200
+    assert ask(http, model, "Another question.", stream=stream).status_code == 200
+    assert recorded(http, kind)[calls][0]["answer"] == said
+
+
+def test_of_a_late_seat_whose_panel_a_guardrail_reads_the_record_keeps_no_text(
+    http: httpx.Client, models: Upstream
+) -> None:
+    assert ask(http, "bench/late", guardrails=["after"]).status_code == 200
+    models.release("gate-a")
+    assert eventually(lambda: [s["status"] for s in recorded(http, "panels")["seats"]] == ["ok", "ok"])
+    assert all("answer" not in seat for seat in recorded(http, "panels")["seats"])
+
+
 @pytest.mark.parametrize("model", ["bench/one", "bench/pair:choices", "bench/one:route"])
 def test_a_guardrail_that_reads_streams_alone_may_rewrite_one(
     http: httpx.Client, models: Upstream, notes: Path, model: str
@@ -741,6 +776,30 @@ async def test_a_hook_whose_pieces_are_none_is_closed_at_once() -> None:
     with pytest.raises(BenchError, match="something else"):
         await read_in_pieces(Odd(), "bench/pair", Spoken("Yes."), UserAPIKeyAuth(), {})
     assert closed == [True]
+
+
+@pytest.mark.parametrize("text", ["", "spam"])
+async def test_a_hook_that_yields_for_ever_keeps_nobody_from_their_turn(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from litellm.integrations.custom_logger import CustomLogger
+    from litellm.proxy._types import UserAPIKeyAuth
+    from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+
+    from bench_proxy.host import reviewing
+
+    monkeypatch.setattr(reviewing, "MOST_LEFT", 1000)
+    chunk = ModelResponseStream(choices=[StreamingChoices(index=0, delta=Delta(content=text))])
+
+    class Endless(CustomLogger):  # type: ignore[misc]  # untyped there
+        async def async_post_call_streaming_iterator_hook(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            while True:
+                yield chunk
+
+    reading = reviewing.read_in_pieces(Endless(), "bench/pair", Spoken("Yes."), UserAPIKeyAuth(), {})
+    with pytest.raises(BenchError if text else TimeoutError):
+        async with asyncio.timeout(0.2):
+            await reading
 
 
 async def test_a_tracer_of_litellms_holds_no_stream_back() -> None:

@@ -320,7 +320,7 @@ def test_require_key_asks_for_a_bench_key_where_litellm_asks_for_none(
         local.get("/bench/keys"),
         local.post("/bench/keys", json={"name": "mine"}),
     ):
-        assert "bench key" in refusal(response, 401)["message"]
+        assert "bench-proxy key create" in refusal(response, 401)["message"]
     assert local.get("/api/tags").status_code == 401
     assert not any(model["id"].startswith("bench/") for model in local.get("/v1/models").json()["data"])
     assert models.calls() == []

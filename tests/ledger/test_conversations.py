@@ -12,6 +12,8 @@ from typing import Any
 import orjson
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.engine import Connection
 
 from bench_proxy.bench import Judged
@@ -23,6 +25,7 @@ from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
 from bench_proxy.records import Sums, Verdict
 from bench_proxy.route.keeping import Failed, NotAsked, Pin, TurnReport
+from bench_proxy.route.shadows import Shadow
 from bench_proxy.upstream import CallPiece, Reply
 from tests.ledger.conftest import Open
 from tests.ledger.panels import answer, counted, recounted, seating
@@ -161,6 +164,18 @@ async def test_a_turn_outlives_the_process_that_took_it(url: str, open_ledger: O
     assert (await shown(ledger, name))["turns"] == 1
     assert await ledger.owed([f"{name}.1"], MINE) == [f"{name}.1"]
     await check_sums(ledger)
+
+
+@pytest.mark.parametrize("returning", [True, False])
+async def test_turns_are_numbered_as_they_are_recorded(
+    open_ledger: Open, name: str, returning: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a SQLite that does not tell what it has written."""
+    for dialect in (SQLiteDialect, PGDialect):
+        monkeypatch.setattr(dialect, "insert_returning", returning)
+    ledger = await open_ledger()
+    kept = await asyncio.gather(*(ledger.took(turn(name, alias=alias), MINE) for alias in ("gpt", "qwen", "gpt")))
+    assert [(one.turn, one.call) for one in kept] == [(1, f"{name}.1"), (2, f"{name}.2"), (3, f"{name}.1")]
 
 
 async def test_a_turn_is_durable_when_took_returns(ledger: SqlLedger, open_ledger: Open, name: str) -> None:
@@ -379,6 +394,21 @@ async def test_the_text_is_kept_unless_the_operator_wants_none(
     await take(ledger, turn(name), turn(name, turn=1), cut)
     # Whether there is something to judge does not depend on what is kept of it.
     assert [call.get("answer") for call in (await shown(ledger, name))["calls"]] == [kept, kept]
+
+
+async def test_a_turn_or_shadow_that_says_so_leaves_no_text_and_is_judged_all_the_same(
+    ledger: SqlLedger, name: str
+) -> None:
+    await take(ledger, turn(name, status="cancelled", keep_text=False))
+    call = f"{name}.shadow1"
+    await ledger.shadowed(
+        Shadow(name, call, 1, "core", "code", "claude", NOON, 1.5, said(), "Done.", keep_text=False), MINE
+    )
+    found = await shown(ledger, name)
+    assert "Done." not in str(found)
+    assert [kept["completion_tokens"] for kept in (*found["calls"], *found["shadows"])] == [10, 10]
+    for judged in (f"{name}.1", call):
+        assert (await ledger.judge(Verdict(judged, useful=True), MINE)).recorded
 
 
 async def test_odd_characters_and_numbers_that_a_model_made_up_lose_no_turn(ledger: SqlLedger, name: str) -> None:

@@ -429,6 +429,19 @@ async def test_a_verdict_on_an_unknown_call_is_not_found(ledger: SqlLedger) -> N
     assert (error.value.status, error.value.param) == (404, "call")
 
 
+async def test_a_verdict_on_a_panel_is_told_its_calls_where_it_is_the_callers(ledger: SqlLedger) -> None:
+    of = seating("gpt", "claude")
+    await open_panel(ledger, of)
+    with pytest.raises(InvalidRequest, match="none has answered yet"):
+        await ledger.judge(Verdict(of.panel, True), MINE)
+    await put(ledger, of, answer(of, 0))
+    await put(ledger, of, answer(of, 1, "error"))
+    with pytest.raises(InvalidRequest, match=f"its calls: {of.seats[0].call}$"):
+        await ledger.judge(Verdict(of.panel, True), MINE)
+    with pytest.raises(NotFound):
+        await ledger.judge(Verdict(of.panel, True), "another")
+
+
 @pytest.mark.parametrize("status", ["empty", "error", "late"])
 async def test_what_is_no_answer_cannot_be_judged(ledger: SqlLedger, status: str) -> None:
     of = seating("gpt")

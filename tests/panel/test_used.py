@@ -51,6 +51,12 @@ async def test_a_seat_that_broke_off_counts_what_it_had_said() -> None:
     assert by_alias(table, panel) == {"gpt": Use(PROMPT + 3)}
 
 
+async def test_data_counts_by_its_length_where_its_tokens_are_not_reported() -> None:
+    table = Table(Models(gpt=["Yes.", SILENT]), members=["gpt"])
+    panel, _ = await table.ask([{"type": "text", "text": "Who are you?", "data": "A" * 4000}])
+    assert by_alias(table, panel) == {"gpt": Use(PROMPT + 1000 + 1)}
+
+
 async def test_a_late_seat_counts_what_it_had_said_and_then_what_it_has_used_in_the_end() -> None:
     goes_on = asyncio.Event()
     table = Table(Models(gpt=["Yes."], slow=["Hello there", goes_on]), members=["gpt", "slow"], stream="live")

@@ -26,6 +26,13 @@ async def test_another_member_answers_the_same_turn_for_the_record() -> None:
     assert shadow.call == f"{data['conversation']}.shadow1"
     assert shadow.answer == "I am b."
     assert shadow.reply.cost == 0.001
+    assert shadow.keep_text
+
+
+async def test_of_a_turn_whose_text_is_not_kept_the_shadows_is_not_either() -> None:
+    at = table(Models(), "a", "b", route={"shadow": 1})
+    await (await turn_of(at, keep_text=False)).whole()
+    assert [shadow.keep_text for shadow in await shadows(at)] == [False]
 
 
 async def test_the_tools_that_it_calls_are_told_and_not_run() -> None:

@@ -74,6 +74,7 @@ async def turn_of(
     tools: bool = False,
     settings: dict[str, Any] | None = None,
     system: str | None = None,
+    keep_text: bool = True,
     **brief: Any,
 ) -> Turn:
     asked = Brief(**{"model": "bench/core:route", "collection": "core", "reply": "route", **brief})
@@ -81,7 +82,8 @@ async def turn_of(
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     request = ChatRequest(messages, {**({"tools": [TOOL]} if tools else {}), **(settings or {})})
-    return await table.bench.take_turn(asked, request, Caller("me", admin=False, allowed=_all), table.config)
+    caller = Caller("me", admin=False, allowed=_all)
+    return await table.bench.take_turn(asked, request, caller, table.config, keep_text=keep_text)
 
 
 async def heard(turn: Turn) -> list[Any]:
@@ -280,6 +282,14 @@ async def test_thoughts_behind_the_first_piece_have_an_end_too(monkeypatch: pyte
     models = Models(a=["Well.", Thought("x" * 60), Thought("x" * 60), asyncio.Event()])
     error = await refused(await turn_of(table(models)))
     assert isinstance(error, TurnFailed)
+    assert "larger than any answer" in error.message
+    assert models.open == 0
+
+
+async def test_the_name_of_a_call_has_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MOST_ANSWER", 100)
+    models = Models(a=["Well.", *[CallPiece(0, "c", "x" * 60, "") for _ in range(3)], asyncio.Event()])
+    error = await refused(await turn_of(table(models)))
     assert "larger than any answer" in error.message
     assert models.open == 0
 
@@ -569,6 +579,12 @@ async def test_a_turn_counts_what_was_reported_or_else_an_estimate(script: list[
     (report,) = reports(at)
     assert report.use == turn.used.in_budget == use
     assert (report.reply.prompt_tokens or 0) == (10 if use.cost else 0)
+
+
+async def test_what_is_passed_on_and_not_understood_counts_without_filling_a_window() -> None:
+    at = table(Models(a=["Yes.", SILENT]), "a", facts={"a": {"context_window": 512}})
+    await heard(await turn_of(at, settings={"documents": "x" * 4000}))
+    assert reports(at)[0].use == Use(PROMPT + 1000 + 1)
 
 
 @pytest.mark.parametrize(
