@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
@@ -51,6 +51,8 @@ MOST_UNWRITTEN = 1000
 
 PROBE: Subject = ("", "")
 """The row that is written to find out whether one can be."""
+
+FAR_MS = 60_000
 
 MERGING = "merging"
 
@@ -108,10 +110,11 @@ class SqlLedger:
         def write(connection: Connection) -> list[str]:
             self._gathering.send(connection)
             rows = connection.execute(_LAST_SEATED, {"of": shape})
-            chosen = list(choose({row.alias: integer(row.last_seated_ms) for row in rows}))
-            now = now_ms()
+            seated = {row.alias: integer(row.last_seated_ms) for row in rows}
+            chosen = list(choose(seated))
+            at = _behind(now_ms(), seated.values())
             for alias in chosen:
-                self._gathering.count(connection, "", "", alias, shape, {"last_seated_ms": now})
+                self._gathering.count(connection, "", "", alias, shape, {"last_seated_ms": at})
             return chosen
 
         return await self._durable(write)
@@ -503,6 +506,13 @@ class SqlLedger:
         """Change the sums over everything and those of the seat's collection and key, in the same transaction."""
         for collection, owner in (("", ""), (seat["collection"], seat["owner"])):
             self._gathering.count(connection, collection, owner, seat["alias"], seat["shape"], change)
+
+
+def _behind(now: int, seated: Iterable[int]) -> int:
+    """A time behind all of these, since many panels are seated in one millisecond and each has its place in the order.
+    One that the clock is far from says nothing.
+    """
+    return max([now, *(ms + 1 for ms in seated if ms < now + FAR_MS)])
 
 
 def _counted(row: Mapping[str, Any]) -> dict[str, int]:

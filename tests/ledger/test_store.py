@@ -20,6 +20,7 @@ from bench_proxy.bench import Page
 from bench_proxy.errors import BenchError, InvalidRequest, LedgerUnavailable, NotFound
 from bench_proxy.facts import Learned
 from bench_proxy.keys import Use
+from bench_proxy.ledger import store
 from bench_proxy.ledger.schema import metadata, panels, seats, sums, verdicts
 from bench_proxy.ledger.store import SqlLedger
 from bench_proxy.marks import Pick
@@ -715,6 +716,16 @@ async def test_a_name_that_nothing_has_finds_nothing(ledger: SqlLedger, name: st
 
 def stalest(names: Sequence[str], count: int = 1) -> Any:
     return lambda last: sorted(names, key=lambda name: last.get(name, 0))[:count]
+
+
+async def test_models_that_are_reserved_in_one_millisecond_have_their_places_in_the_order(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "now_ms", lambda: 1_772_366_400_000)
+    names = ["a", "b", "c"]
+    taken = [await ledger.reserve("general", stalest(names)) for _ in range(9)]
+    assert [name for (name,) in taken[:3] * 3] == [name for (name,) in taken]
+    assert sorted(name for (name,) in taken[:3]) == names
 
 
 async def test_a_reserved_model_is_seated_now_and_no_sooner_than_it_was(ledger: SqlLedger) -> None:
