@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bench_proxy.catalog import Catalog, Model
 from bench_proxy.config import Config
+from bench_proxy.errors import KINDS
 from bench_proxy.formats.base import Usage
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.keys import Use
@@ -21,23 +22,7 @@ LIMITS = ("max_completion_tokens", "max_tokens")
 OTHER_LIMITS = ("max_length", "max_new_tokens", "max_output_tokens", "n_predict", "num_predict")
 """What some servers go by and others do not know: an answer may be longer for them, but not surely shorter."""
 
-REFUSALS = frozenset(
-    {
-        "authentication",
-        "bad_request",
-        "connection",
-        "content_policy",
-        "context_window",
-        "cooling",
-        "internal",
-        "not_found",
-        "overloaded",
-        "permission",
-        "rate_limit",
-        "server_error",
-        "tools",
-    }
-)
+REFUSALS = KINDS - {"bad_response", "cancelled", "timeout"}
 """The kinds of `UpstreamError` with which a model has not begun, where it has said nothing; a fault of ours is not the
 caller's to pay for. The others come after it was asked: it has read the prompt, whatever became of the answer.
 """
