@@ -15,7 +15,7 @@ from bench_proxy.bench import Bench
 from bench_proxy.config import Config, Source, environment, load, master_key
 from bench_proxy.errors import ConfigError, LedgerUnavailable
 from bench_proxy.host import models, mount
-from bench_proxy.host.auth import authenticate, caller_of, check_body
+from bench_proxy.host.auth import Authentication, caller_of, check_body
 from bench_proxy.host.billing import charge
 from bench_proxy.host.decisions import Decisions
 from bench_proxy.host.hooks import Hooks
@@ -104,7 +104,7 @@ class Extension:
         )
         # Before LiteLLM makes its router, which has to know the provider of each deployment.
         PROVIDING.enter(self._installation)
-        host = requiring_key(authenticate, lambda: self._config.access.require_key)
+        host = requiring_key(Authentication(), lambda: self._config.access.require_key)
         admission = Admission(host, self._key_store, charge, lambda: self._config.collections, check_body)
         answering = Answering(self.bench, admission, Hooks())
         own = routes.build(self.bench, admission, self._lane, self._key_store)

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope
 from bench_proxy.bench import Caller
 from bench_proxy.config import MODEL_PREFIX
 from bench_proxy.errors import BenchError, Denied
+from bench_proxy.host.believing import Believed, Believing
 from bench_proxy.host.billing import charge
 from bench_proxy.host.keyless import is_keyless
 
@@ -40,16 +41,33 @@ KEY_HEADERS = {
 }
 
 
-async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Caller:
-    """Who is calling. `body` is what was asked, with `model` being the collection; None on routes of our own. What the
-    task that asks goes on to call is billed to this key.
+class Authentication:
+    """An `Authenticate` by LiteLLM's own; what it said of a request is believed of one that says the same."""
 
-    Raises Denied with LiteLLM's status and words.
-    """
-    if body is None:
-        scope = {**scope, "path": LIST_PATH, "raw_path": LIST_PATH.encode(), "method": "GET"}
-        # LiteLLM reads the body, which whoever answers the route may have read already: there is no second one.
-        receive = _nothing
+    def __init__(self) -> None:
+        self._believing = Believing()
+
+    async def __call__(self, scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Caller:
+        """Who is calling. `body` is what was asked, with `model` being the collection; None on routes of our own. What
+        the task that asks goes on to call is billed to this key.
+
+        Raises Denied with LiteLLM's status and words.
+        """
+        if body is None:
+            scope = {**scope, "path": LIST_PATH, "raw_path": LIST_PATH.encode(), "method": "GET"}
+            # LiteLLM reads the body, which whoever answers the route may have read already: there is no second one.
+            receive = _nothing
+        digest, said = self._believing.of(scope, body)
+        if said is None:
+            said = await _said_by_litellm(scope, receive, body)
+            if digest is not None:
+                self._believing.remember(digest, said)
+        if body is not None:
+            charge(said.identity)
+        return _caller(said.anew())
+
+
+async def _said_by_litellm(scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Believed:
     request = Request(scope, receive)
     # LiteLLM reads the model from here, and does not parse the body a second time.
     safe_set_request_parsed_body(request, dict(body or {}))
@@ -57,9 +75,7 @@ async def authenticate(scope: Scope, receive: Receive, body: Mapping[str, Any] |
         auth = await user_api_key_auth(request, **{k: request.headers.get(h) for k, h in KEY_HEADERS.items()})
     except Exception as error:
         raise denied(error) from error
-    if body is not None:
-        charge(_identity(auth))
-    return _caller(auth)
+    return Believed(auth, _identity(auth) if body is not None else {})
 
 
 def _identity(auth: UserAPIKeyAuth) -> Mapping[str, Any]:

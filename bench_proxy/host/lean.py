@@ -33,6 +33,7 @@ from bench_proxy.host.answer import (
 from bench_proxy.host.billing import payer
 from bench_proxy.host.costs import cost_of
 from bench_proxy.host.errors import translate
+from bench_proxy.host.picking import Picking
 from bench_proxy.host.proxies import Proxies
 from bench_proxy.host.reporting import Finished, Reporting, cool
 from bench_proxy.host.request import BY_SDK, NeedsRouter, Request, Target, request_for, target_of
@@ -67,6 +68,7 @@ class LeanLane:
         self._forced = forced
         self._session: aiohttp.ClientSession | None = None
         self._proxies = Proxies()
+        self._picking = Picking()
         self._targets: dict[str, Target] = {}
         self._lanes: dict[str, str] = {}
         self._seen: object = None
@@ -79,6 +81,7 @@ class LeanLane:
             self._seen = seen
             self._targets.clear()
             self._lanes.clear()
+            self._picking.changed()
         if alias not in self._lanes:
             self._lanes[alias] = lanes.why_router(router, alias, self._forced().get(alias, "auto"))
         return self._lanes[alias]
@@ -197,9 +200,7 @@ class LeanLane:
         if router is None:
             raise UpstreamError("server_error", 503, "LiteLLM has no models")
         try:
-            deployment = await router.async_get_available_deployment(
-                model=call.alias, request_kwargs={"metadata": {"tags": list(call.tags)}}, messages=None
-            )
+            deployment = await self._picking.deployment(router, call.alias, call.tags)
             target = self._target(deployment)
         except Exception as error:
             raise translate(error) from error
@@ -236,6 +237,7 @@ class LeanLane:
         # Without those tools it answers.
         if failed.kind != "tools" and (router := self._router()) is not None:
             cool(router, call.alias, target.deployment, mapped)
+            self._picking.failed(call.alias)
         self._reporting.ended(_finished(call, target, request, error=mapped))
         return failed
 
