@@ -16,6 +16,7 @@ from litellm.llms.anthropic.chat.handler import ModelResponseIterator as Anthrop
 from litellm.llms.anthropic.chat.transformation import ANTHROPIC_TOOL_NAME_REVERSE_MAP_KEY
 from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
 from litellm.types.utils import ModelResponse, Usage
+from pydantic import BaseModel
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.host.calls import gathered, pieces
@@ -34,9 +35,6 @@ WITHOUT_DATA = (b":", b"event:", b"id:", b"retry:")
 """Lines of an event stream of which LiteLLM's parsers make pieces without anything in them.
 https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
-
-SAYING = ("content", "function_call", "reasoning_content", "tool_calls")
-"""Fields of a piece of an answer that LiteLLM's parsers fill."""
 
 MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading an answer ends in that does not have the form of one."""
@@ -294,14 +292,13 @@ def _in_openai_form(piece: Any) -> Mapping[str, Any]:
             "choices": [{"delta": delta, "finish_reason": piece.get("finish_reason") or None}],
             "usage": piece.get("usage"),
         }
-    choices = [
-        {
-            "delta": {name: getattr(c.delta, name, None) for name in SAYING},
-            "finish_reason": c.finish_reason,
-        }
-        for c in piece.choices[:1]
-    ]
-    return {"id": piece.id, "choices": choices, "usage": getattr(piece, "usage", None)}
+    choices = [{"delta": _fields(c.delta), "finish_reason": c.finish_reason} for c in piece.choices[:1]]
+    return {"id": piece.id, "choices": choices, "usage": _fields(piece).get("usage")}
+
+
+def _fields(said: BaseModel) -> dict[str, Any]:
+    """What LiteLLM's object has; to ask pydantic for a field that it has not is slow."""
+    return vars(said) | (said.model_extra or {})
 
 
 def _error_inside(target: Target, error: Any) -> Exception:

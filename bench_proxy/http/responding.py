@@ -1,8 +1,11 @@
 """What leaves for a client: a whole reply, a stream, an error in either."""
 
+import asyncio
 import re
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -25,6 +28,8 @@ class Response:
         self._send = send
         self.streaming: Stream | TurnStream | None = None
         self.ended = False
+        self._together: list[bytes] = []
+        self._leaving: asyncio.Task[None] | None = None
 
     async def whole(self, status: int, content_type: str, body: bytes, headers: RawHeaders) -> None:
         length = (b"content-length", str(len(body)).encode())
@@ -40,11 +45,58 @@ class Response:
         self.streaming = stream
 
     async def piece(self, body: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        await self._sent()
+        await self._send_more(self._all_with(body))
+
+    async def soon(self, body: bytes) -> None:
+        """A piece that leaves when its writer waits for something, with all that was written until then: each time that
+        something is sent costs more than what is sent. Waits while the client takes nothing.
+        """
+        await self._sent()
+        if not self._together:
+            asyncio.get_running_loop().call_soon(self._leave)
+        self._together.append(body)
 
     async def end(self, last: bytes = b"") -> None:
+        await self._sent()
         self.ended = True
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+        await self._send({"type": "http.response.body", "body": self._all_with(last), "more_body": False})
+
+    async def close(self) -> None:
+        """For whoever gives the client up: nothing goes on being sent."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            await asyncio.wait([self._leaving])
+
+    def _leave(self) -> None:
+        if not self._together or self.ended:
+            return
+        leaving = _begun(self._send_more(self._all_with(b"")))
+        if not leaving.done() or leaving.cancelled() or leaving.exception() is not None:
+            self._leaving = leaving
+
+    async def _send_more(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _sent(self) -> None:
+        """Wait until the pieces that left together are with the client. Raises what sending them raised."""
+        while (leaving := self._leaving) is not None:
+            await asyncio.wait([leaving])
+            if self._leaving is leaving:
+                self._leaving = None
+            leaving.result()
+
+    def _all_with(self, body: bytes) -> bytes:
+        together, self._together = self._together, []
+        return b"".join([*together, body])
+
+
+def _begun(sending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Mostly there is nothing to wait for, and it is done at once."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(sending, loop=loop, eager_start=True)
+    return loop.create_task(sending)
 
 
 async def send_error(response: Response, format: Format, error: BenchError, headers: RawHeaders = ()) -> None:

@@ -54,7 +54,6 @@ class TurnReply:
         """Done when the client has stopped reading, and would hold the member's call for ever."""
 
         self._wrote = 0.0
-        self._opening = b""
 
     async def write(self) -> None:
         try:
@@ -67,6 +66,10 @@ class TurnReply:
     async def settle(self) -> None:
         """What the members have used counts once, however the turn ends."""
         await self._admitted.settle(self._turn.used.usage)
+
+    async def close(self) -> None:
+        await self._response.close()
+        await self.settle()
 
     async def _whole(self) -> None:
         answered, left = await self._answered()
@@ -101,8 +104,8 @@ class TurnReply:
                         await self._begin(piece)
                     elif isinstance(piece, Ended):
                         await self.settle()
-                        await self._response.end(self._behind_opening(self._last(piece)))
-                    elif (written := self._written(piece)) or self._opening:
+                        await self._response.end(self._last(piece))
+                    elif written := self._written(piece):
                         await self._send(written)
         finally:
             # What has begun to leave is not broken off: whatever comes next has to know of it.
@@ -122,7 +125,7 @@ class TurnReply:
             if written := self._written(piece):
                 await self._send(written)
         last = self._stream.end(left.finish_reason, answered.usage, self._told(answered.data))
-        await self._response.end(self._behind_opening(last))
+        await self._response.end(last)
 
     def _last(self, ended: Ended) -> bytes:
         if self._relay is not None:
@@ -151,20 +154,13 @@ class TurnReply:
                 return
             self._wrote = time.monotonic()
             await self._response.begin(self._stream, self._format.stream_content_type, self._headers(begun))
-            # A member that speaks the format begins the reply itself.
-            self._opening = b"" if self._relay is not None else self._stream.begin()
-            if begun is None and self._opening:
-                await self._send(b"")
+            if self._relay is None:  # a member that speaks the format begins the reply itself
+                await self._send(self._stream.begin())
             self._begun.set()
 
     async def _send(self, written: bytes) -> None:
         self._wrote = time.monotonic()
-        await self._response.piece(self._behind_opening(written))
-
-    def _behind_opening(self, written: bytes) -> bytes:
-        """The opening goes with what comes first: each time that something is sent costs more than what is sent."""
-        opening, self._opening = self._opening, b""
-        return opening + written
+        await self._response.soon(written)
 
     async def _keep_alive(self) -> None:
         """The 200 leaves when the member has begun, at the latest after `hold_status`; then no silence is long."""
@@ -217,4 +213,4 @@ async def serve_turn(reply: TurnReply, receive: Receive) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await reply.settle()
+        await reply.close()
