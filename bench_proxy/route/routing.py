@@ -19,11 +19,12 @@ from bench_proxy.ids import conversation_id
 from bench_proxy.records import Record
 from bench_proxy.route.fitting import prepare, prepare_for_any
 from bench_proxy.route.keeping import NotAsked, Pin, Pins, TurnKeeping, TurnReport
+from bench_proxy.route.question import Question
 from bench_proxy.route.ranking import Needs, nobody, ranked, stalest, takers
 from bench_proxy.route.refusals import refuse_panel_options
 from bench_proxy.route.shadows import Cast, ShadowKeeping, Shadows
 from bench_proxy.route.stickiness import share_of, sticky
-from bench_proxy.route.turn import Question, Turn
+from bench_proxy.route.turn import Turn
 from bench_proxy.size import Size, size
 from bench_proxy.upstream import NativeUpstream, Reply, Upstream
 

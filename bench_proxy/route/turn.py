@@ -3,33 +3,28 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench_proxy.catalog import Model
 from bench_proxy.config import Config
-from bench_proxy.errors import BenchError, LedgerUnavailable, TurnFailed, UpstreamError
-from bench_proxy.estimate import Used, used
+from bench_proxy.errors import BenchError, TurnFailed, UpstreamError
+from bench_proxy.estimate import Used
 from bench_proxy.formats.base import Spoken, Usage
-from bench_proxy.formats.relays import Native, Relayed, Relaying
-from bench_proxy.formats.request import Brief, ChatRequest
-from bench_proxy.keys import Use
+from bench_proxy.formats.relays import Relayed, Relaying
+from bench_proxy.formats.request import ChatRequest
 from bench_proxy.route.attempts import Attempt, ChatAttempt, NativeAttempt
 from bench_proxy.route.deadline import within
 from bench_proxy.route.failover import Failover
-from bench_proxy.route.fitting import Prepared
-from bench_proxy.route.keeping import NotAsked, Pin, TurnReport, TurnStatus
-from bench_proxy.route.stickiness import Sticky
+from bench_proxy.route.keeping import TurnStatus
+from bench_proxy.route.question import Question
+from bench_proxy.route.recording import Recorder, TurnRecord
 from bench_proxy.route.untangling import Piece
-from bench_proxy.size import Size
 from bench_proxy.upstream import NativeUpstream, Reply, Text, Thought, Upstream
 
 log = logging.getLogger("bench_proxy")
-
-RECORD_SECONDS = 20.0
-"""How long a turn waits to be on the record before its end is told without."""
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Characters of an answer that are relayed at most, thoughts included."""
@@ -45,7 +40,7 @@ them, or not know what another model has said in them. Told in those of chat it 
 """
 
 
-class Staff(Protocol):
+class Staff(Recorder, Protocol):
     """What a turn leaves to whoever takes it."""
 
     @property
@@ -54,22 +49,14 @@ class Staff(Protocol):
     @property
     def native(self) -> NativeUpstream | None: ...
 
-    async def pin(self, keys: Collection[str], pin: Pin, seconds: float) -> None:
-        """Remember who answers the conversation. Never raises."""
-        ...
-
     def heard(
         self, alias: str, request: ChatRequest, outcome: Reply | UpstreamError, calls: int, seconds: float
     ) -> None:
         """Learn from how a member's call ended, and how many tools it called; waits for nothing."""
         ...
 
-    def shadow(self, question: "Question", answered: str, turn: int, config: Config) -> None:
+    def shadow(self, question: Question, answered: str, turn: int, config: Config) -> None:
         """Let another member answer as well, where the configuration wants that; waits for nothing."""
-        ...
-
-    def keep(self, report: TurnReport, owner: str) -> Awaitable[TurnReport]:
-        """Put the turn on the record, also when whoever waits for it is cancelled. Raises LedgerUnavailable."""
         ...
 
 
@@ -106,27 +93,6 @@ class Answered:
     relayed: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked in a turn, by whom, and how its conversation is known: by its sticky key, and by the key of its own
-    id. `size` is that of the prompt, `able` are the members that can take it, `native` is what the caller sent,
-    for members that speak its format. `keep_text` is as in a `TurnReport`.
-    """
-
-    brief: Brief
-    prepared: Prepared
-    owner: str
-    sticky: Sticky
-    by_id: str
-    pin: Pin
-    shape: str
-    size: Size
-    able: Sequence[Model] = ()
-    skipped: Sequence[NotAsked] = ()
-    native: Native | None = None
-    keep_text: bool = True
-
-
 class Turn:
     """Use either `pieces` or `whole`, once. A task that is cancelled in it ends the member's call."""
 
@@ -140,12 +106,7 @@ class Turn:
         new_id: Callable[[], str],
     ) -> None:
         """`first` are asked first, the `others` when those have failed: to rank them takes a look at the record."""
-        self.conversation = question.pin.conversation
-        self.number = question.pin.turns + 1
         self.tools = question.prepared.tools
-        self.used = Used()
-        """What has been used by members whose calls have ended."""
-
         self._staff = staff
         self._config = config
         self._question = question
@@ -157,11 +118,22 @@ class Turn:
         self._asked: Attempt | None = None
         """Who is asked now."""
 
-        self._reported = False
-        self._at_ms = int(time.time() * 1000)
-        self._began = time.monotonic()
-        limit = min(question.brief.deadline or config.timing.turn, config.timing.turn)
-        self._until = self._began + limit
+        self._record = TurnRecord(staff, question, config.timing.sticky_idle)
+        self._limit = min(question.brief.deadline or config.timing.turn, config.timing.turn)
+        self._until = time.monotonic() + self._limit
+
+    @property
+    def conversation(self) -> str:
+        return self._record.conversation
+
+    @property
+    def number(self) -> int:
+        return self._record.number
+
+    @property
+    def used(self) -> Used:
+        """What has been used by members whose calls have ended."""
+        return self._record.used
 
     async def pieces(self) -> AsyncGenerator[Begun | Piece | Relayed | Ended, None]:
         """The answer as it comes: who answers, the pieces, the end. A member that fails before its first piece is
@@ -215,14 +187,14 @@ class Turn:
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            if not self._reported:
-                self._broken_off("cancelled")
+            if not self._record.told:
+                self._stopped("cancelled")
                 log.info("conversation %s: the caller left in turn %d", self.conversation, self.number)
             raise
         except BenchError:
             raise
         except Exception:  # a fault of ours, which says nothing of the member
-            self._broken_off("error")
+            self._stopped("error")
             log.exception("turn %d of %s failed inside bench-proxy", self.number, self.conversation)
             raise
 
@@ -269,7 +241,7 @@ class Turn:
         try:
             async with asyncio.timeout(limit):
                 left = max(self._until - time.monotonic(), 0.001)
-                events = await stack.enter_async_context(attempt.stream(left, self._tags(attempt.model)))
+                events = await stack.enter_async_context(attempt.stream(left, self._record.tags(attempt.model.alias)))
                 opened = True
                 async for event in events:
                     # What could be the beginning of more is held until the end, and may be all that comes.
@@ -311,7 +283,7 @@ class Turn:
                     if attempt.over:
                         return
         except TimeoutError:
-            raise _late(self._until - self._began) from None
+            raise _late(self._limit) from None
         raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
 
     async def _complete(self, attempt: Attempt) -> None:
@@ -321,7 +293,7 @@ class Turn:
         limit = max(min(self._config.timing.first_piece, left), left / (others + 1))
         try:
             async with asyncio.timeout(limit):
-                await attempt.complete(max(limit, 0.001), self._tags(attempt.model))
+                await attempt.complete(max(limit, 0.001), self._record.tags(attempt.model.alias))
         except TimeoutError:
             raise _late(limit) from None
         if not attempt.answers:
@@ -329,43 +301,15 @@ class Turn:
         if len(attempt.reply.text) > MOST_ANSWER:
             raise _too_large()
 
-    def _tags(self, model: Model) -> tuple[str, ...]:
-        return (
-            f"bench-conversation:{self.conversation}",
-            f"bench-collection:{self._question.brief.collection}",
-            f"bench-call:{self._call_of(model.alias)[0]}",
-        )
-
-    def _call_of(self, alias: str) -> tuple[str, int, tuple[str, ...]]:
-        """The call of this model in the conversation, its number, and the models that have then answered."""
-        calls = self._question.pin.calls
-        if alias not in calls:
-            calls = (*calls, alias)
-        number = calls.index(alias) + 1
-        return f"{self.conversation}.{number}", number, calls
-
     async def _begin(self, attempt: Attempt) -> Begun:
         """Who answers is pinned."""
-        alias, calls = attempt.model.alias, self._question.pin.calls
-        await self._pin(alias, calls, self.number)
-        return Begun(alias, self._call_of(alias)[0], known=alias in calls, relaying=attempt.relaying)
-
-    async def _pin_as_recorded(self, kept: TurnReport) -> None:
-        """Only now is the call one of the conversation's, so that none is told which nobody finds."""
-        pinned = self._question.pin.calls
-        calls = [*pinned, *("" for _ in range(kept.number - len(pinned)))]
-        calls[kept.number - 1] = kept.alias
-        if tuple(calls) != pinned or kept.turn != self.number:
-            await self._pin(kept.alias, tuple(calls), kept.turn)
-
-    async def _pin(self, alias: str, calls: tuple[str, ...], turns: int) -> None:
-        pin = Pin(self.conversation, alias, calls, turns)
-        keys = {self._question.sticky.key, self._question.by_id}
-        await self._staff.pin(keys, pin, self._config.timing.sticky_idle)
+        alias = attempt.model.alias
+        call, known = await self._record.begin(alias)
+        return Begun(alias, call, known=known, relaying=attempt.relaying)
 
     def _failed(self, attempt: Attempt, error: UpstreamError) -> None:
         self._asked = None
-        self._count(attempt, error.kind)
+        self._record.count(attempt, error.kind)
         if self._can_be_told_in_chat(attempt) and error.kind in ASKED_ANEW:
             log.info(
                 "conversation %s: %s is asked anew, in chat: %s", self.conversation, attempt.model.alias, error.message
@@ -382,136 +326,26 @@ class Turn:
         reply = attempt.reply
         alias, seconds = attempt.model.alias, time.monotonic() - attempt.since
         self._staff.heard(alias, self._question.prepared.request, reply, attempt.calls, seconds)
-        self._count(attempt)
-        report = self._report("ok", attempt, reply)
-        kept = await self._record(report)
-        data = self._as_json(kept or report)
-        if kept is None:
-            data["note"] = "The ledger could not be written: a verdict on this call may not find it."
-        else:
-            await self._pin_as_recorded(kept)
-        self._staff.shadow(self._question, alias, (kept or report).turn, self._config)
-        _log_turn(kept or report)
+        report, data = await self._record.answered(attempt, self._failover.failed)
+        self._staff.shadow(self._question, alias, report.turn, self._config)
         last = attempt.last if isinstance(attempt, NativeAttempt) else ()
         return Ended(reply.finish_reason or "stop", _usage(reply), data, last)
 
     async def _broken(self, attempt: Attempt, error: UpstreamError) -> TurnFailed:
         self._failed(attempt, error)
-        report = self._report("error", attempt, self._estimated(attempt, error.kind))
-        report = await self._record(report) or report
+        data = await self._record.broke_off(attempt, error, self._failover.failed)
         alias = attempt.model.alias
         words = f"{alias} broke off after its answer had begun: {error.status} {error.kind}: {error.message}"
-        return TurnFailed(words, status=502, code="answer_broke_off", data=self._as_json(report))
+        return TurnFailed(words, status=502, code="answer_broke_off", data=data)
 
     async def _refusal(self) -> BenchError:
-        report = self._report("error", None, Reply(""))
-        report = await self._record(report) or report
+        data = await self._record.refused(self._failover.failed)
         error = self._failover.refusal(self._question.brief.collection)
-        error.data = self._as_json(report)
+        error.data = data
         return error
 
-    def _broken_off(self, status: TurnStatus) -> None:
-        """What was used until then is on the record, as far as it can be known."""
-        attempt, kind = self._asked, "internal" if status == "error" else status
-        reply = Reply("") if attempt is None else self._estimated(attempt, kind)
-        if attempt is not None and not self._reported:
-            self._count(attempt, kind)
-        self._staff.keep(self._report(status, attempt, reply), self._question.owner)
-
-    def _estimated(self, attempt: Attempt, failed: str) -> Reply:
-        """What is known of an answer that was broken off. A member that was stopped does not say all that it used."""
-        if attempt.over:
-            return attempt.reply
-        known = self._used_by(attempt, failed)
-        read, answer = known.prompt_tokens, known.completion_tokens
-        return replace(attempt.reported, text=attempt.said, prompt_tokens=read, completion_tokens=answer)
-
-    def _count(self, attempt: Attempt, failed: str = "") -> None:
-        self.used += self._used_by(attempt, failed)
-
-    def _used_by(self, attempt: Attempt, failed: str) -> Used:
-        reply = attempt.reported
-        return used(
-            attempt.model,
-            self._question.size.in_budget,
-            reply.text or attempt.said,
-            thought=attempt.thought or len(reply.thoughts),
-            argued=attempt.argued,
-            failed=failed,
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            cached_tokens=reply.cached_tokens,
-            cost=reply.cost,
-        )
-
-    async def _record(self, report: TurnReport) -> TurnReport | None:
-        """The turn as it was recorded; None when it could not be."""
-        self._reported = True
-        try:
-            async with asyncio.timeout(RECORD_SECONDS):
-                return await self._staff.keep(report, self._question.owner)
-        except (LedgerUnavailable, TimeoutError) as error:
-            log.error("conversation %s is not wholly on the record: %s", self.conversation, str(error) or "too slow")
-            return None
-
-    def _report(self, status: TurnStatus, attempt: Attempt | None, reply: Reply) -> TurnReport:
-        question = self._question
-        answering: dict[str, Any] = {}
-        if attempt is not None:
-            call, number, _ = self._call_of(attempt.model.alias)
-            answering = {"call": call, "number": number, "alias": attempt.model.alias}
-            answering |= {"first_piece_seconds": attempt.first_piece, "tool_calls": attempt.calls}
-        return TurnReport(
-            conversation=self.conversation,
-            sticky=question.sticky.key,
-            sticky_by=question.sticky.by,
-            collection=question.brief.collection,
-            model=question.brief.model,
-            shape=question.shape,
-            turn=self.number,
-            at_ms=self._at_ms,
-            status=status,
-            seconds=time.monotonic() - self._began,
-            reply=reply,
-            # Once, whatever goes wrong behind it.
-            use=Use() if self._reported else self.used.in_budget,
-            failed_over=self._failover.failed,
-            skipped=question.skipped,
-            # Whoever speaks the caller's own format is told of everything.
-            left_out=() if attempt is not None and attempt.relaying else question.prepared.left_out,
-            keep_text=question.keep_text,
-            **answering,
-        )
-
-    def _as_json(self, report: TurnReport) -> dict[str, Any]:
-        """The `bench` object; what there is none of is left out."""
-        said: dict[str, Any] = {
-            "collection": f"bench/{report.collection}",
-            "reply": "route",
-            "conversation": report.conversation,
-            "call": report.call,
-            "alias": report.alias,
-            "turn": report.turn,
-            "sticky_by": report.sticky_by,
-            "failed_over": [failed.as_json() for failed in report.failed_over],
-            "skipped": [one.as_json() for one in report.skipped],
-            "seconds": round(report.seconds, 3),
-        }
-        if report.first_piece_seconds is not None:
-            said["first_piece_seconds"] = round(report.first_piece_seconds, 3)
-        if report.reply.cost is not None:
-            said["cost"] = report.reply.cost
-        if report.left_out:
-            said["left_out"] = list(report.left_out)
-        return said
-
-
-def _log_turn(report: TurnReport) -> None:
-    failed = "".join(f" {one.alias}={one.status}" for one in report.failed_over)
-    log.info(
-        "turn %d of %s collection=%s alias=%s seconds=%.3f calls=%d%s",
-        report.turn, report.conversation, report.collection, report.alias, report.seconds, report.tool_calls, failed,
-    )  # fmt: skip
+    def _stopped(self, status: TurnStatus) -> None:
+        self._record.stopped(status, self._asked, self._failover.failed)
 
 
 def _late(seconds: float) -> UpstreamError:

@@ -16,6 +16,7 @@ from bench_proxy.errors import BenchError, ContextOverflow, InvalidRequest, Ledg
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.keys import Use
 from bench_proxy.records import Record
+from bench_proxy.route import recording
 from bench_proxy.route import turn as turns
 from bench_proxy.route.keeping import Pin, TurnReport
 from bench_proxy.route.turn import READ_AT_ONCE, Begun, Ended, Turn
@@ -688,7 +689,7 @@ async def test_a_fault_behind_a_turn_that_is_recorded_counts_nothing_again(monke
     def breaks(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(turns, "_log_turn", breaks)
+    monkeypatch.setattr(recording, "_log_turn", breaks)
     at = table(Models())
     turn = await turn_of(at)
     with pytest.raises(ZeroDivisionError):
