@@ -36,6 +36,9 @@ WITHOUT_DATA = (b":", b"event:", b"id:", b"retry:")
 https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
 
+SAYING = ("content", "function_call", "reasoning_content", "tool_calls")
+"""Fields of a piece of an answer that LiteLLM's parsers fill."""
+
 MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading an answer ends in that does not have the form of one."""
 
@@ -292,13 +295,14 @@ def _in_openai_form(piece: Any) -> Mapping[str, Any]:
             "choices": [{"delta": delta, "finish_reason": piece.get("finish_reason") or None}],
             "usage": piece.get("usage"),
         }
-    choices = [{"delta": _fields(c.delta), "finish_reason": c.finish_reason} for c in piece.choices[:1]]
-    return {"id": piece.id, "choices": choices, "usage": _fields(piece).get("usage")}
+    choices = [{"delta": _fields(c.delta, SAYING), "finish_reason": c.finish_reason} for c in piece.choices[:1]]
+    return {"id": piece.id, "choices": choices, **_fields(piece, ("usage",))}
 
 
-def _fields(said: BaseModel) -> dict[str, Any]:
-    """What LiteLLM's object has; to ask pydantic for a field that it has not is slow."""
-    return vars(said) | (said.model_extra or {})
+def _fields(said: BaseModel, names: Sequence[str]) -> dict[str, Any]:
+    """Some of what LiteLLM's object says; to ask pydantic for a field that it has not is slow."""
+    fields = vars(said) | (said.model_extra or {})
+    return {name: fields.get(name) for name in names}
 
 
 def _error_inside(target: Target, error: Any) -> Exception:

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import HTTPException
@@ -57,25 +58,28 @@ class Authentication:
             scope = {**scope, "path": LIST_PATH, "raw_path": LIST_PATH.encode(), "method": "GET"}
             # LiteLLM reads the body, which whoever answers the route may have read already: there is no second one.
             receive = _nothing
+        request = Request(scope, receive)
+        # LiteLLM reads the model from here, and does not parse the body a second time.
+        safe_set_request_parsed_body(request, dict(body or {}))
         digest, said = self._believing.of(scope, body)
         if said is None:
-            said = await _said_by_litellm(scope, receive, body)
+            said = await _said_by_litellm(request, billed=body is not None)
             if digest is not None:
                 self._believing.remember(digest, said)
+        else:
+            # As LiteLLM would have left it: callbacks and tracing are told of it.
+            request.state.litellm_received_at = datetime.now(UTC)
         if body is not None:
             charge(said.identity)
         return _caller(said.anew())
 
 
-async def _said_by_litellm(scope: Scope, receive: Receive, body: Mapping[str, Any] | None) -> Believed:
-    request = Request(scope, receive)
-    # LiteLLM reads the model from here, and does not parse the body a second time.
-    safe_set_request_parsed_body(request, dict(body or {}))
+async def _said_by_litellm(request: Request, *, billed: bool) -> Believed:
     try:
         auth = await user_api_key_auth(request, **{k: request.headers.get(h) for k, h in KEY_HEADERS.items()})
     except Exception as error:
         raise denied(error) from error
-    return Believed(auth, _identity(auth) if body is not None else {})
+    return Believed(auth, _identity(auth) if billed else {})
 
 
 def _identity(auth: UserAPIKeyAuth) -> Mapping[str, Any]:

@@ -122,7 +122,7 @@ def of_process(router: Router | None) -> object:
     if router is None:
         return None
     callbacks = tuple(id(callback) for callback in litellm.callbacks)
-    checks = (bool(router.optional_callbacks), bool(router.enable_tag_filtering))
+    checks = (bool(router.optional_callbacks), router.enable_tag_filtering, bool(router.routing_plugins))
     return (litellm.cache is None, litellm.api_base, bool(litellm.headers), checks, callbacks)
 
 

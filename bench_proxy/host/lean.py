@@ -237,7 +237,7 @@ class LeanLane:
         # Without those tools it answers.
         if failed.kind != "tools" and (router := self._router()) is not None:
             cool(router, call.alias, target.deployment, mapped)
-            self._picking.failed(call.alias)
+            self._picking.failed(target.deployment)
         self._reporting.ended(_finished(call, target, request, error=mapped))
         return failed
 

@@ -23,33 +23,42 @@ class Picking:
     def __init__(self) -> None:
         self._only: dict[str, bool] = {}
         self._picked: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._changes = 0
 
     async def deployment(self, router: Router, alias: str, tags: Sequence[str]) -> Mapping[str, Any]:
         """Raises LiteLLM's error where none can be asked."""
         until, picked = self._picked.get(alias, (0.0, None))
         if picked is not None and time.monotonic() < until:
             return picked
-        asked = {"metadata": {"tags": list(tags)}}
+        before, asked = self._changes, {"metadata": {"tags": list(tags)}}
         picked = dict(await router.async_get_available_deployment(model=alias, request_kwargs=asked, messages=None))
-        if alias not in self._only:
-            self._only[alias] = _is_only(router, alias)
-        if self._only[alias]:
+        # What has changed while the router was asked may have changed its mind.
+        if self._changes == before and self._is_only(router, alias):
             self._picked[alias] = (time.monotonic() + PICKED_SECONDS, picked)
         return picked
 
-    def failed(self, alias: str) -> None:
-        """It may rest now."""
-        self._picked.pop(alias, None)
+    def failed(self, deployment: Mapping[str, Any]) -> None:
+        """It may rest now, whatever names it is called by."""
+        self._changes += 1
+        id = deployment["model_info"]["id"]
+        self._picked = {alias: kept for alias, kept in self._picked.items() if kept[1]["model_info"]["id"] != id}
 
     def changed(self) -> None:
         """The router, its models or its callbacks are others now."""
-        self._only.clear()
+        self._changes += 1
         self._picked.clear()
+        self._only.clear()
+
+    def _is_only(self, router: Router, alias: str) -> bool:
+        if alias not in self._only:
+            deployments = router.get_model_list(model_name=alias) or ()
+            self._only[alias] = len(deployments) == 1 and not chosen_by_call(router)
+        return self._only[alias]
 
 
-def _is_only(router: Router, alias: str) -> bool:
-    """Whether a model has one deployment, and whether that can be asked depends on no single call."""
-    if router.enable_tag_filtering or len(router.get_model_list(model_name=alias) or ()) != 1:
-        return False
-    choosing = {getattr(type(callback), "async_filter_deployments", None) for callback in litellm.callbacks}
-    return choosing <= {None, *LETS_ALL}
+def chosen_by_call(router: Router) -> bool:
+    """Whether it may depend on the single call which deployment is asked, or whether one can be."""
+    filters = {getattr(type(callback), "async_filter_deployments", None) for callback in litellm.callbacks}
+    own_strategy = "async_get_available_deployment" in vars(router)
+    tags_or_plugins = router.enable_tag_filtering or bool(router.routing_plugins)
+    return tags_or_plugins or own_strategy or not filters <= {None, *LETS_ALL}

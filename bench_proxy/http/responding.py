@@ -63,7 +63,8 @@ class Response:
         await self._send({"type": "http.response.body", "body": self._all_with(last), "more_body": False})
 
     async def close(self) -> None:
-        """For whoever gives the client up: nothing goes on being sent."""
+        """For whoever gives the client up: nothing more is sent."""
+        self._together = []
         if self._leaving is not None:
             self._leaving.cancel()
             await asyncio.wait([self._leaving])
@@ -79,12 +80,14 @@ class Response:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _sent(self) -> None:
-        """Wait until the pieces that left together are with the client. Raises what sending them raised."""
+        """Wait until the pieces that left together are with the client. What sending them raised is raised to all who
+        write behind them.
+        """
         while (leaving := self._leaving) is not None:
             await asyncio.wait([leaving])
+            leaving.result()
             if self._leaving is leaving:
                 self._leaving = None
-            leaving.result()
 
     def _all_with(self, body: bytes) -> bytes:
         together, self._together = self._together, []

@@ -111,7 +111,7 @@ class TurnReply:
             # What has begun to leave is not broken off: whatever comes next has to know of it.
             async with self._beginning:
                 alive.cancel()
-            await asyncio.wait([alive])
+            await asyncio.gather(alive, return_exceptions=True)  # what it could not send, the writer cannot either
 
     async def _held_back(self) -> None:
         """A stream of which nothing leaves before a rule has read all of it."""

@@ -3,6 +3,7 @@
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import litellm
@@ -11,7 +12,7 @@ from starlette.types import Message, Scope
 
 from bench_proxy.bench import Caller
 from bench_proxy.errors import Denied
-from bench_proxy.host.billing import payer
+from bench_proxy.host.billing import charge, payer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # as pydantic sees LiteLLM's types
@@ -78,8 +79,10 @@ async def test_what_says_the_same_is_asked_about_once(asked: Asked) -> None:
     authentication = Authentication()
     first = await ask(authentication)
     paid = payer()
+    assert paid["user_api_key"]
     for n in range(5):
         body = {**BODY, "messages": [{"role": "user", "content": str(n) * 1000}]}
+        charge({})
         caller = await ask(authentication, {**scope(content_length=str(n)), "client": ("127.0.0.1", n)}, body)
         assert (caller.owner, caller.admin, caller.checked) == (first.owner, True, True)
         assert caller.key == first.key
@@ -163,7 +166,6 @@ async def test_another_master_key_ends_what_is_believed_of_the_old_one(
     authentication = Authentication()
     await ask(authentication)
     monkeypatch.setattr(proxy_server, "master_key", "sk-another")
-    proxy_server.user_api_key_cache.flush_cache()  # where LiteLLM itself goes on believing the old one
     with pytest.raises(Denied):
         await ask(authentication)
 
@@ -175,6 +177,22 @@ async def test_it_is_believed_for_a_time(asked: Asked, monkeypatch: pytest.Monke
     monkeypatch.setattr(believing.time, "monotonic", lambda: now + believing.BELIEVED_SECONDS + 1)
     await ask(authentication)
     assert asked.times == 2
+
+
+async def test_the_request_is_left_as_litellm_leaves_it(asked: Asked) -> None:
+    """Its hooks and its tracing look there."""
+    authentication = Authentication()
+    for _ in range(2):
+        said = scope()
+        await ask(authentication, said)
+        assert isinstance(said["state"]["litellm_received_at"], datetime)
+        assert said["parsed_body"][1]["model"] == BODY["model"]
+    assert asked.times == 1
+
+
+async def test_where_no_key_is_asked_nothing_is_believed(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_server, "master_key", None)
+    assert Believing().of(scope(key=believing.LITELLM_PROXY_MASTER_KEY_ALIAS), BODY) == (None, None)
 
 
 async def test_what_one_request_writes_into_it_no_other_sees(asked: Asked) -> None:

@@ -1,5 +1,6 @@
 """LiteLLM's router picks each call's deployment; the only one of a model is not asked for all the time."""
 
+import asyncio
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from litellm.integrations.custom_logger import CustomLogger
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # as pydantic sees LiteLLM's types
+    from litellm.types.router import CustomRoutingStrategyBase
+
     from bench_proxy.errors import UpstreamError
     from bench_proxy.formats.request import ChatRequest
     from bench_proxy.host import picking
@@ -35,9 +38,12 @@ class Watched(Router):
         ]
         super().__init__(model_list=entries, **settings)
         self.asked: list[str] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def async_get_available_deployment(self, *args: Any, **given: Any) -> Any:
         self.asked.append(given["model"])
+        await self.answers.wait()
         return await super().async_get_available_deployment(*args, **given)
 
 
@@ -67,11 +73,26 @@ async def test_it_is_asked_for_again_after_a_moment(monkeypatch: pytest.MonkeyPa
 
 
 async def test_it_is_asked_for_again_once_it_has_failed_or_something_is_another() -> None:
-    router, picks = Watched("a=x"), Picking()
-    for change in (lambda: picks.failed("a"), picks.changed, lambda: picks.failed("a")):
-        await picked(picks, router, "a")
+    router, picks = Watched("a=x", "b=y", model_group_alias={"c": "a"}), Picking()
+    for change in (lambda: picks.failed(router.model_list[0]), picks.changed):
+        for alias in "abc":
+            await picked(picks, router, alias)
         change()
-    assert len(router.asked) == 3
+    assert router.asked == ["a", "b", "c", "a", "c"]
+
+
+@pytest.mark.parametrize("change", ["failed", "changed"])
+async def test_a_pick_that_was_under_way_when_something_changed_is_not_kept(change: str) -> None:
+    router, picks = Watched("a=x"), Picking()
+    router.answers.clear()
+    under_way = asyncio.create_task(picked(picks, router, "a", times=1))
+    await asyncio.sleep(0)
+    assert router.asked == ["a"]
+    picks.changed() if change == "changed" else picks.failed(router.model_list[0])
+    router.answers.set()
+    await under_way
+    await picked(picks, router, "a")
+    assert len(router.asked) == 2
 
 
 async def test_among_several_each_call_has_its_own_pick() -> None:
@@ -86,6 +107,19 @@ async def test_where_tags_decide_each_call_is_picked_for() -> None:
         deployment["litellm_params"]["tags"] = ["default"]
     await picked(picks, router, "a", tags=["bench-call:1"])
     assert len(router.asked) == 3
+
+
+async def test_where_plugins_or_another_strategy_decide_each_call_is_picked_for() -> None:
+    class Plugin:
+        async def on_routing(self, *_: Any) -> None: ...
+
+    router = Watched("a=x")
+    router.routing_plugins = [Plugin()]  # type: ignore[list-item]
+    assert picking.chosen_by_call(router)
+    router.routing_plugins = []
+    assert not picking.chosen_by_call(router)
+    router.set_custom_routing_strategy(CustomRoutingStrategyBase())
+    assert picking.chosen_by_call(router)
 
 
 async def test_where_a_callback_chooses_each_call_is_picked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +145,24 @@ async def test_the_filters_that_are_passed_over_leave_all_there_are() -> None:
     for leaves_all in LETS_ALL:
         left = await leaves_all(None, model="a", healthy_deployments=deployments, messages=None)  # type: ignore[arg-type]
         assert left == deployments
+
+
+async def test_a_lane_whose_models_have_changed_picks_anew(models: Scripted) -> None:
+    router = Watched("good=ok-a", api_base=models.api_base)
+    forced: dict[str, str] = {}
+    lane = LeanLane(lambda: router, RouterLane(lambda: router), Reporting(), lambda: forced)
+    question = ChatRequest(messages=[{"role": "user", "content": "hello"}], settings={})
+    try:
+        for _ in range(2):
+            await lane.complete(Call("good", question, timeout=10))
+        assert router.asked == ["good"]
+        another = Watched("good=ok-b", api_base=models.api_base)
+        router.set_model_list(another.model_list)
+        for _ in range(2):
+            assert "ok-b" in (await lane.complete(Call("good", question, timeout=10))).text
+    finally:
+        await lane.close()
+    assert router.asked == ["good", "good"]
 
 
 async def test_a_call_that_failed_is_followed_by_a_pick(models: Scripted) -> None:

@@ -259,3 +259,15 @@ async def test_the_numbers_of_responses_rise_through_signs_of_life_and_errors() 
 async def test_nothing_stands_before_what_the_member_begins_with() -> None:
     written = await Client(native(CHUNK, LAST)).ask(GEMINI, b"alt=sse")
     assert events(written)[0]["candidates"][0]["content"]["parts"] == [{"text": "Hello."}]
+
+
+async def test_what_a_member_says_at_once_leaves_at_once() -> None:
+    models = Models(native=[f"word{n} " for n in range(20)])
+    client = Client(Natives({}), models)
+    written = await client.ask(RESPONSES, stream=True)
+    said = "".join(event["delta"] for event in events(written) if event["type"] == "response.output_text.delta")
+    assert said == "".join(f"word{n} " for n in range(20))
+    bodies = [message["body"] for message in client.sent if message.get("body")]
+    assert len(bodies) == 2
+    assert b"word0 " in bodies[0]
+    assert b"word19 " in bodies[0]

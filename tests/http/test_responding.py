@@ -116,12 +116,13 @@ async def test_a_writer_that_is_stopped_while_it_waits_stops_no_other(client: Cl
     assert client.bodies == [b"1", b"3"]
 
 
-async def test_what_sending_raised_is_raised_behind_it(client: Client, response: Response) -> None:
+async def test_what_sending_raised_is_raised_to_all_who_write_behind_it(client: Client, response: Response) -> None:
     client.fault = OSError("gone")
     await response.soon(b"1")
     await turn_of_the_loop()
-    with pytest.raises(OSError, match="gone"):
-        await response.soon(b"2")
+    for writes in (response.soon(b"a sign of life"), response.soon(b"2"), response.end()):
+        with pytest.raises(OSError, match="gone"):
+            await writes
 
 
 async def test_who_gives_the_client_up_leaves_nothing_behind(client: Client, response: Response) -> None:
@@ -132,6 +133,13 @@ async def test_who_gives_the_client_up_leaves_nothing_behind(client: Client, res
     async with asyncio.timeout(WITHIN):
         await response.close()
     assert client.waiting == 0
+
+
+async def test_what_has_not_left_when_the_client_is_given_up_never_does(client: Client, response: Response) -> None:
+    await response.soon(b"1")
+    await response.close()
+    await turn_of_the_loop()
+    assert client.bodies == []
 
 
 async def test_nothing_leaves_behind_the_end(client: Client, response: Response) -> None:

@@ -33,13 +33,17 @@ async def test_a_client_that_stops_reading_ends_its_turn_and_the_members_call(
     monkeypatch.setattr(turns, "UNREAD_SECONDS", 0.05)
     models = Models(a=["one ", "two ", "three ", asyncio.Event()])
     table = Table(models, members=["a", "b"], timing={"keep_alive": 0.01, "hold_status": 0.05})
-    sent = 0
+    sent = waiting = 0
 
     async def send(_message: Message) -> None:
-        nonlocal sent
+        nonlocal sent, waiting
         sent += 1
         if sent > read:
-            await asyncio.Event().wait()
+            waiting += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                waiting -= 1
 
     async def receive() -> Message:
         await asyncio.Event().wait()
@@ -52,5 +56,5 @@ async def test_a_client_that_stops_reading_ends_its_turn_and_the_members_call(
     incoming = Incoming([{"type": "http.request", "body": body.encode()}], whole=True)
     async with asyncio.timeout(WITHIN):
         await Answering(lambda: table.bench, _authenticate).answer(asked, incoming, scope, receive, send)
-    assert models.open == 0
+    assert (models.open, waiting) == (0, 0)
     assert [report.status for report in table.ledger.turns] == ["cancelled"]
