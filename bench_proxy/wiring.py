@@ -49,6 +49,9 @@ TAKEN = (
     " use this one; choose another that begins with sk-"
 )
 
+STARTING = "bench-proxy is starting; ask again in a moment"
+NOT_STARTED = "bench-proxy could not start; the proxy's log says why"
+
 FREEZE_AFTER = 2.0
 """Seconds after the first request, when LiteLLM has imported what it imports late."""
 
@@ -127,12 +130,12 @@ class Extension:
 
     def bench(self) -> Bench:
         if self._bench is None:
-            raise LedgerUnavailable("bench-proxy could not start; the proxy's log says why")
+            raise LedgerUnavailable(STARTING if self._keeper.beginning else NOT_STARTED)
         return self._bench
 
     def _key_store(self) -> KeyStore:
         if self._keys is None:
-            raise LedgerUnavailable("bench-proxy could not start; the proxy's log says why")
+            raise LedgerUnavailable(NOT_STARTED)
         return self._keys
 
     async def _begun(self) -> Bench:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from bench_proxy.cli.client import bare_url
 from bench_proxy.config import COLLECTION_NAME, MODEL_PREFIX, REPLY_MODES, closest, environment
 
 MODEL = "bench/core:route"
@@ -227,13 +228,12 @@ def agents(agent: str | None, url: str, key: str, model: str) -> None:
 
 
 def _address(url: str) -> str:
-    """The proxy's address; those who give it with the /v1 of OpenAI's clients mean the same."""
     if "@" in url or "?" in url:  # may hold a secret, and is not shown
         raise click.ClickException("the address holds more than a host and a path; give the key in BENCH_KEY")
     bare = url.rstrip("/")
     if not ADDRESS.fullmatch(bare) or not _has_port(bare):
         raise click.ClickException(f"{url} is not an address of a proxy: that is like http://127.0.0.1:4000")
-    return bare.removesuffix("/v1")
+    return bare_url(bare)
 
 
 def _has_port(url: str) -> bool:

@@ -1,6 +1,7 @@
 """`bench-proxy ask`: a panel, printed seat by seat as the answers come."""
 
 import json
+import secrets
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +38,9 @@ def ask(
     question = sys.stdin.read() if question == "-" else question
     if not question.strip():
         raise click.ClickException("there is no question")
-    options = {"with": list(guests) or None, "shape": shape, "explorers": explorers}
+    options: dict[str, Any] = {"with": list(guests) or None, "shape": shape, "explorers": explorers}
+    if collection.endswith(":route"):  # asked twice it is two conversations, each with a verdict of its own
+        options["conversation"] = f"ask {secrets.token_hex(8)}"
     body = {
         "model": collection if collection.lower().startswith("bench/") else f"bench/{collection}",
         "messages": [{"role": "user", "content": question}],

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import click
@@ -9,6 +10,8 @@ import httpx
 
 from bench_proxy.config import environment
 from bench_proxy.keys import PREFIX
+
+HOW_TO_ASK = "set BENCH_KEY or LITELLM_MASTER_KEY, or give a key by --key"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +45,12 @@ def client(url: str, key: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if not url.lower().startswith(("http://", "https://")):
         raise click.ClickException(f"{url} is not an address: it begins with http:// or https://")
-    return httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT)
+    return httpx.Client(base_url=bare_url(url), headers=headers, timeout=TIMEOUT)
+
+
+def bare_url(url: str) -> str:
+    """The proxy's address; those who give it with the /v1 of OpenAI's clients mean the same."""
+    return url.rstrip("/").removesuffix("/v1")
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> click.ClickException:
@@ -59,7 +67,8 @@ def refused(response: httpx.Response) -> click.ClickException:
                 f"{response.status_code}: {response.url} did not answer as bench-proxy does; is it the right address?"
             )
         message = response.text[:500]
-    return click.ClickException(f"{response.status_code}: {message}")
+    hint = f"; {HOW_TO_ASK}" if response.status_code == HTTPStatus.UNAUTHORIZED else ""
+    return click.ClickException(f"{response.status_code}: {message.rstrip('.') if hint else message}{hint}")
 
 
 def show(value: Any) -> None:

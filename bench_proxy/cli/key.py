@@ -9,6 +9,7 @@ import click
 import httpx
 
 from bench_proxy.cli.client import client, reaching_as_admin, refused, show, unreachable
+from bench_proxy.keys import PREFIX
 
 PATH = "/bench/keys"
 DAY_SECONDS = 86_400
@@ -84,6 +85,8 @@ def listed(as_json: bool, url: str, key: str) -> None:
 def revoke(id: str, url: str, key: str) -> None:
     """Let the key with this ID work no more."""
     # A path of its own, whatever was typed.
+    if id.startswith(PREFIX):
+        raise click.ClickException("a key is revoked by its id, not by itself: bench-proxy key list shows the ids")
     if not id.isalnum() and not id.replace("-", "").isalnum():
         raise click.ClickException(f"{id} is no id: bench-proxy key list shows them")
     revoked = _asked(url, key, "DELETE", f"{PATH}/{id}")

@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import FrameType
 
 import litellm
+import uvicorn
 from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
 from starlette.middleware.cors import CORSMiddleware
@@ -99,12 +103,15 @@ def take_out(gateway: CustomLogger) -> None:
 AGAIN_SECONDS = 5.0
 """After which a start that failed is tried again: a database may come later than we do."""
 
+LOOKS_AGAIN = 0.05
+"""Seconds between two looks at whether a server that is to stop still takes requests."""
+
 
 class Keeper:
-    """Runs `begin` now and `end` when the event loop is being closed.
+    """Runs `begin` now and `end` when the process stops: behind its last request, while all other tasks still run.
 
-    LiteLLM's lifespan is already under way when it loads a callback, so that its shutdown cannot be joined; but
-    every server cancels the tasks that are left when it has stopped serving, and waits for them.
+    LiteLLM's lifespan is already under way when it loads a callback, so that its shutdown cannot be joined. uvicorn
+    can be told; every other server cancels the tasks that are left when it has stopped serving, and waits for them.
     """
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
@@ -112,9 +119,15 @@ class Keeper:
         self._end = end
         self._begun: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="bench-proxy")
+        wait_for_when_stopping(self._keeping, self._stopping.set)
+
+    @property
+    def beginning(self) -> bool:
+        return self._begun is None or not self._begun.done()
 
     async def ready(self) -> None:
         """Wait until `begin` is done, well or not."""
@@ -130,6 +143,48 @@ class Keeper:
                     break
                 log.error("bench-proxy could not start, and tries again in %g seconds: %s", AGAIN_SECONDS, error)
                 await asyncio.sleep(AGAIN_SECONDS)
-            await asyncio.Event().wait()
+            await self._stopping.wait()
         finally:
             await self._end()
+
+
+def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
+    """When a signal stops uvicorn, let it wait for this task as for those of its requests, the last of which is
+    followed by `stop`.
+
+    Without it SIGTERM would kill the process behind the last request: uvicorn raises the signal that has stopped it
+    once more, now with what the signal did before. So it is told of a SIGINT, by which asyncio ends the tasks that are
+    left.
+    """
+    stops = signal.getsignal(signal.SIGTERM)
+    server = getattr(stops, "__self__", None)
+    if not (callable(stops) and isinstance(server, uvicorn.Server) and _in_main_thread()):
+        return
+    loop = asyncio.get_running_loop()
+    running = server.server_state.tasks
+
+    async def behind_requests() -> None:
+        while any(listening.is_serving() for listening in server.servers):  # noqa: ASYNC110  nobody says when
+            await asyncio.sleep(LOOKS_AGAIN)
+        while requests := running - {task, asyncio.current_task()}:
+            await asyncio.wait(requests)
+        stop()
+
+    def begin_to_stop() -> None:
+        for awaited in (task, loop.create_task(behind_requests(), name="bench-proxy stopping")):
+            running.add(awaited)
+            awaited.add_done_callback(running.discard)
+
+    def stopped(number: int, frame: FrameType | None) -> None:
+        if not server.should_exit:
+            loop.call_soon_threadsafe(begin_to_stop)
+            stops(signal.SIGINT, frame)
+        elif number == signal.SIGINT:  # twice: at once
+            stops(number, frame)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopped)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -111,8 +111,9 @@ async def send_error(response: Response, format: Format, error: BenchError, head
     more = list(headers)
     if error.status == 401:
         more.append((b"www-authenticate", b"Bearer"))
-    if error.hopeless:
-        # OpenAI's and Anthropic's libraries ask again after a 5xx, which would be all the models.
+    if error.hopeless or error.status in {401, 403}:
+        # OpenAI's and Anthropic's libraries ask again after a 5xx, which would be all the models; Claude Code asks for
+        # minutes with a key that is refused.
         more.append((b"x-should-retry", b"false"))
     if error.status == 429 or error.retry_after is not None:
         more.append((b"retry-after", str(error.retry_after or 60).encode()))

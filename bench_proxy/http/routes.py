@@ -110,7 +110,7 @@ def _open_routes(bench: Callable[[], Bench]) -> APIRouter:
     async def live() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/ready", responses={503: {"description": "The ledger cannot be reached."}})
+    @router.get("/ready", responses={503: {"description": "bench-proxy is starting, or the ledger cannot be reached."}})
     async def ready() -> JSONResponse:
         healthy = await bench().ledger.healthy()
         return JSONResponse(

@@ -73,6 +73,13 @@ def test_the_list_says_what_was_used_of_which_limit(limits: Limits, today: Use, 
     assert _line(shown(limits=limits, today=today)).endswith(f" ann: {said}")
 
 
+def test_a_key_that_is_to_be_revoked_is_not_shown() -> None:
+    told = CliRunner().invoke(main, ["key", "revoke", SECRET])
+    assert told.exit_code == 1
+    assert "by its id" in told.output
+    assert SECRET not in told.output
+
+
 @pytest.mark.parametrize(
     ("env", "key"),
     [

@@ -55,6 +55,8 @@ def test_a_missing_or_wrong_key_is_401(
 ) -> None:
     response = nobody.request(method, path, json=body, headers=headers)
     assert response.headers["www-authenticate"] == "Bearer"
+    if "completions" in path:  # Claude Code would ask for minutes
+        assert response.headers["x-should-retry"] == "false"
     if path.startswith("/v1/models") and "x-goog-api-key" in headers:
         error = response.json()["error"]
         assert (response.status_code, error["code"], error["status"]) == (401, 401, "UNAUTHENTICATED")
