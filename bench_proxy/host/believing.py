@@ -21,6 +21,7 @@ BELIEVED_SECONDS = 60.0
 """LiteLLM would say the same for longer: this bounds how long we are wrong about what else may change its mind."""
 
 MOST_BELIEVED = 1000
+LONGEST_ID = 256
 LONGEST = 256 * 1024
 """Bytes of a request beside its conversation, of which tools are the most, that are worth a comparison."""
 
@@ -72,7 +73,8 @@ class Believing:
         return digest, believed if time.monotonic() < until else None
 
     def remember(self, digest: bytes, said: Believed) -> None:
-        if said.auth.api_key != LITELLM_PROXY_MASTER_KEY_ALIAS:
+        # What else LiteLLM keeps of a request is an end user's id, which may be as long as a caller likes.
+        if said.auth.api_key != LITELLM_PROXY_MASTER_KEY_ALIAS or len(said.auth.end_user_id or "") > LONGEST_ID:
             return
         self._said.pop(digest, None)
         self._said[digest] = (time.monotonic() + BELIEVED_SECONDS, said)

@@ -163,6 +163,10 @@ class _Reply:
         self._stream = format.stream(self._envelope)
         self._begun = 0
 
+    @property
+    def unread(self) -> asyncio.Future[None]:
+        return self._response.unread
+
     async def write(self) -> None:
         await (self._streamed() if self._brief.stream else self._whole())
 
@@ -273,7 +277,7 @@ async def _serve(
     writing = asyncio.create_task(reply.write(), name=f"reply {panel.id}")
     leaving = asyncio.create_task(hung_up(receive), name=f"caller of {panel.id}")
     try:
-        await asyncio.wait([writing, leaving], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([writing, leaving, reply.unread], return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():
             log.info("panel %s: the caller hung up; %s", panel.id, "stopping it" if cancel else "it goes on")
             if cancel:

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from bench_proxy.config import Config
 from bench_proxy.errors import BenchError, InsteadOfModels
@@ -18,6 +18,9 @@ from bench_proxy.ids import panel_id
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
+UNREAD_SECONDS = 60.0
+"""How long a client may take nothing of what is sent before it has left for us, though it has not hung up."""
+
 INSTEAD = "a rule of this proxy answered in the models' place"
 
 
@@ -25,11 +28,19 @@ class Response:
     """What has left for the client. After the first byte an error can only be an event in the stream."""
 
     def __init__(self, send: Send) -> None:
-        self._send = send
+        self._raw_send = send
         self.streaming: Stream | TurnStream | None = None
         self.ended = False
         self._together: list[bytes] = []
         self._leaving: asyncio.Task[None] | None = None
+        self._unread: asyncio.Future[None] | None = None
+
+    @property
+    def unread(self) -> asyncio.Future[None]:
+        """Done when the client has stopped reading, and would hold whoever writes for ever."""
+        if self._unread is None:
+            self._unread = asyncio.get_running_loop().create_future()
+        return self._unread
 
     async def whole(self, status: int, content_type: str, body: bytes, headers: RawHeaders) -> None:
         length = (b"content-length", str(len(body)).encode())
@@ -75,6 +86,17 @@ class Response:
         leaving = _begun(self._send_more(self._all_with(b"")))
         if not leaving.done() or leaving.cancelled() or leaving.exception() is not None:
             self._leaving = leaving
+
+    async def _send(self, message: Message) -> None:
+        waiting = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._give_up)
+        try:
+            await self._raw_send(message)
+        finally:
+            waiting.cancel()
+
+    def _give_up(self) -> None:
+        if not self.unread.done():
+            self.unread.set_result(None)
 
     async def _send_more(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -23,9 +22,6 @@ from bench_proxy.route.untangling import CallArguments, CallBegun, CallDone, Pie
 from bench_proxy.upstream import Text, Thought
 
 log = logging.getLogger("bench_proxy")
-
-UNREAD_SECONDS = 60.0
-"""How long a client may take nothing of what is sent before it has left for us, though it has not hung up."""
 
 
 class TurnReply:
@@ -50,9 +46,6 @@ class TurnReply:
         self._relay: Relay | None = None
         self._begun = asyncio.Event()
         self._beginning = asyncio.Lock()
-        self.unread: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the client has stopped reading, and would hold the member's call for ever."""
-
         self._wrote = 0.0
 
     async def write(self) -> None:
@@ -66,6 +59,10 @@ class TurnReply:
     async def settle(self) -> None:
         """What the members have used counts once, however the turn ends."""
         await self._admitted.settle(self._turn.used.usage)
+
+    @property
+    def unread(self) -> asyncio.Future[None]:
+        return self._response.unread
 
     async def close(self) -> None:
         await self._response.close()
@@ -108,8 +105,11 @@ class TurnReply:
                     elif written := self._written(piece):
                         await self._send(written)
         finally:
-            # What has begun to leave is not broken off: whatever comes next has to know of it.
-            async with self._beginning:
+            try:
+                # What has begun to leave is not broken off, while it does: whatever comes next has to know of it.
+                if not self.unread.done():
+                    await self._beginning.acquire()
+            finally:
                 alive.cancel()
             await asyncio.gather(alive, return_exceptions=True)  # what it could not send, the writer cannot either
 
@@ -168,21 +168,13 @@ class TurnReply:
             async with asyncio.timeout(self._timing.hold_status):
                 await self._begun.wait()
         except TimeoutError:
-            await self._taken(self._begin(None))
-        while not self.unread.done():
+            await self._begin(None)
+        while True:
             silent = time.monotonic() - self._wrote
             if silent >= self._timing.keep_alive:
-                await self._taken(self._send(self._stream.keep_alive()))
+                await self._send(self._stream.keep_alive())
                 silent = 0.0
             await asyncio.sleep(self._timing.keep_alive - silent)
-
-    async def _taken(self, sending: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(UNREAD_SECONDS):
-                await sending
-        except TimeoutError:
-            if not self.unread.done():
-                self.unread.set_result(None)
 
     def _told(self, data: Any) -> dict[str, Any]:
         return {**data, "verdict": {"method": "POST", "url": self._verdict_url}}

@@ -268,7 +268,7 @@ class Turn:
         """The pieces behind the first one, until the member has ended well. Raises UpstreamError."""
         if attempt.over:
             return
-        read = 0
+        read, taken = 0, 0.0
         try:
             async with aclosing(within(events, self._until - time.monotonic())) as in_time:
                 async for event in in_time:
@@ -279,11 +279,14 @@ class Turn:
                     if attempt.size + attempt.thought > MOST_ANSWER and not attempt.over:
                         raise _too_large()
                     for piece in pieces:
+                        told = time.monotonic()
                         yield piece
+                        taken += time.monotonic() - told
                     if attempt.over:
                         return
         except TimeoutError:
-            raise _late(self._limit) from None
+            # Of a member whose caller has used up the time nobody knows how long it would have taken.
+            raise (_untaken if taken > self._limit / 2 else _late)(self._limit) from None
         raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
 
     async def _complete(self, attempt: Attempt) -> None:
@@ -336,6 +339,8 @@ class Turn:
         data = await self._record.broke_off(attempt, error, self._failover.failed)
         alias = attempt.model.alias
         words = f"{alias} broke off after its answer had begun: {error.status} {error.kind}: {error.message}"
+        if error.kind == "cancelled":
+            words = error.message
         return TurnFailed(words, status=502, code="answer_broke_off", data=data)
 
     async def _refusal(self) -> BenchError:
@@ -350,6 +355,11 @@ class Turn:
 
 def _late(seconds: float) -> UpstreamError:
     return UpstreamError("timeout", 504, f"no answer within {seconds:g} seconds")
+
+
+def _untaken(seconds: float) -> UpstreamError:
+    words = f"the caller took most of the turn's {seconds:g} seconds to read the answer, which was stopped then"
+    return UpstreamError("cancelled", 499, words)
 
 
 def _empty() -> UpstreamError:

@@ -147,6 +147,23 @@ async def test_a_member_that_says_nothing_is_left_after_first_piece_seconds() ->
     assert models.open == 0
 
 
+async def read_slowly(turn: Turn) -> None:
+    async with aclosing(turn.pieces()) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Text):
+                await asyncio.sleep(0.15)
+
+
+async def test_a_caller_that_takes_its_time_is_not_the_members_fault() -> None:
+    at = table(Models(a=["one ", "two ", "three ", asyncio.Event()]), timing={"turn": 0.2})
+    turn = await turn_of(at)
+    with pytest.raises(TurnFailed, match="the caller took most of the turn's"):
+        await read_slowly(turn)
+    assert at.bench.cooling.left() == {}
+    (report,) = reports(at)
+    assert [(failed.status, failed.type) for failed in report.failed_over] == [(499, "cancelled")]
+
+
 async def test_thoughts_are_held_back_with_the_first_piece_and_come_in_order() -> None:
     at = table(Models(a=[Thought("one "), Thought("two"), "answer", Thought("three")]))
     pieces = await heard(await turn_of(at))
