@@ -135,7 +135,7 @@ class Extension:
 
     def _key_store(self) -> KeyStore:
         if self._keys is None:
-            raise LedgerUnavailable(NOT_STARTED)
+            raise LedgerUnavailable(STARTING if self._keeper.beginning else NOT_STARTED)
         return self._keys
 
     async def _begun(self) -> Bench:
@@ -196,11 +196,12 @@ class Extension:
         if self._installation is not None:
             PROVIDING.leave(self._installation)
             await self._installation.close()
+        if self._bench is not None:
+            # First: shadows whose connections were closed would have failed by their members.
+            await self._bench.routing.finish()
         if self._lean is not None and self._reporting is not None:
             await self._reporting.close()
             await self._lean.close()
-        if self._bench is not None:
-            await self._bench.routing.finish()
         if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):
             await self._bench.ledger.close()
 

@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,29 @@ def test_a_stop_waits_until_litellm_is_told_of_each_call_and_the_ledger_is_close
         assert sorted((stopped.directory / "told").read_text().split()) == ["ok-a", "ok-a", "ok-b", "ok-b"]
         # What SQLite has not moved from its journal into the file would stand beside it.
         assert [file.name for file in stopped.directory.glob("*.db*")] == ["bench.db"]
+
+
+def test_a_stop_that_requests_hold_up_for_too_long_ends_as_well(upstream: Upstream) -> None:
+    callbacks, files = ["bench_proxy.gateway", "slowly.slow"], {"slowly.py": SLOW}
+    env = {"GRACEFUL_SHUTDOWN_TIMEOUT": "1"}
+    upstream.clear()
+    with Proxy(upstream.api_base, MODELS, bench=BENCH, callbacks=callbacks, files=files, env=env) as stopped:
+        with stopped.client() as caller, ThreadPoolExecutor(1) as beside:
+            assert ask(caller, "bench/pair").status_code == 200
+            held = beside.submit(ask, caller, "bench/gated")
+            upstream.wait_for(lambda calls: "gate-a" in [call.model for call in calls], 30)
+            assert stopped.stop() == 0
+            assert held.exception() is not None or held.result().status_code == 503
+        assert [file.name for file in stopped.directory.glob("*.db*")] == ["bench.db"]
+        assert "did not end well" not in stopped.log()
+    upstream.release("gate-a")
+
+
+def test_a_proxy_whose_ledger_cannot_be_opened_is_stopped_without_a_wait(upstream: Upstream) -> None:
+    bench = {**BENCH, "ledger": {"url": "sqlite:////dev/null/bench.db"}}
+    with Proxy(upstream.api_base, MODELS, bench=bench) as stopped:
+        # LiteLLM would end what is left after half a minute.
+        assert stopped.stop(timeout=20) == 0
 
 
 # A changed configuration.

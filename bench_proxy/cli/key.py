@@ -84,9 +84,9 @@ def listed(as_json: bool, url: str, key: str) -> None:
 @reaching_as_admin
 def revoke(id: str, url: str, key: str) -> None:
     """Let the key with this ID work no more."""
-    # A path of its own, whatever was typed.
     if id.startswith(PREFIX):
         raise click.ClickException("a key is revoked by its id, not by itself: bench-proxy key list shows the ids")
+    # A path of its own, whatever was typed.
     if not id.isalnum() and not id.replace("-", "").isalnum():
         raise click.ClickException(f"{id} is no id: bench-proxy key list shows them")
     revoked = _asked(url, key, "DELETE", f"{PATH}/{id}")

@@ -36,7 +36,7 @@ WITHOUT_DATA = (b":", b"event:", b"id:", b"retry:")
 https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
 
-SAYING = ("content", "function_call", "reasoning_content", "tool_calls")
+SAYING = ("content", "function_call", "reasoning_content", "refusal", "tool_calls")
 """Fields of a piece of an answer that LiteLLM's parsers fill."""
 
 MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)

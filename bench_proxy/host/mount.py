@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MethodType
 
 import litellm
 import uvicorn
@@ -111,7 +111,7 @@ class Keeper:
     """Runs `begin` now and `end` when the process stops: behind its last request, while all other tasks still run.
 
     LiteLLM's lifespan is already under way when it loads a callback, so that its shutdown cannot be joined. uvicorn
-    can be told; every other server cancels the tasks that are left when it has stopped serving, and waits for them.
+    can be told; other servers that end their event loop cancel the tasks that are left, and wait for them.
     """
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
@@ -135,22 +135,39 @@ class Keeper:
             await asyncio.wait([self._begun])
 
     async def _keep(self) -> None:
+        stopping = asyncio.create_task(self._stopping.wait(), name="bench-proxy waits for the stop")
         try:
-            while True:
+            while not stopping.done():
                 self._begun = asyncio.ensure_future(self._begin())
-                await asyncio.wait([self._begun])
+                await asyncio.wait([self._begun, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if not self._begun.done():
+                    break
                 if (error := self._begun.exception()) is None:
+                    await asyncio.wait([stopping])
                     break
                 log.error("bench-proxy could not start, and tries again in %g seconds: %s", AGAIN_SECONDS, error)
-                await asyncio.sleep(AGAIN_SECONDS)
-            await self._stopping.wait()
+                await asyncio.wait([stopping], timeout=AGAIN_SECONDS)
         finally:
+            stopping.cancel()
+            if self._begun is not None and not self._begun.done():
+                self._begun.cancel()
+                await asyncio.wait([self._begun])
+            try:
+                await self._finish()
+            except asyncio.CancelledError:
+                # A server whose patience has ended cancels what is ending already: the rest of it is quickly done.
+                await self._finish()
+                raise
+
+    async def _finish(self) -> None:
+        try:
             await self._end()
+        except Exception:  # nobody else would say it
+            log.exception("bench-proxy did not end well")
 
 
 def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
-    """When a signal stops uvicorn, let it wait for this task as for those of its requests, the last of which is
-    followed by `stop`.
+    """When a signal stops uvicorn, call `stop` behind its last request, and let it wait for the task as for requests.
 
     Without it SIGTERM would kill the process behind the last request: uvicorn raises the signal that has stopped it
     once more, now with what the signal did before. So it is told of a SIGINT, by which asyncio ends the tasks that are
@@ -164,18 +181,20 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -
     running = server.server_state.tasks
 
     async def behind_requests() -> None:
-        while any(listening.is_serving() for listening in server.servers):  # noqa: ASYNC110  nobody says when
+        while not server.started or any(listening.is_serving() for listening in server.servers):  # noqa: ASYNC110
             await asyncio.sleep(LOOKS_AGAIN)
-        while requests := running - {task, asyncio.current_task()}:
+        while requests := running - {asyncio.current_task()}:
             await asyncio.wait(requests)
         stop()
+        # Not awaited itself, as whoever cancels this one, when its patience has ended, means no more than this one.
+        await asyncio.wait([task])
 
     def begin_to_stop() -> None:
-        for awaited in (task, loop.create_task(behind_requests(), name="bench-proxy stopping")):
-            running.add(awaited)
-            awaited.add_done_callback(running.discard)
+        waiting = loop.create_task(behind_requests(), name="bench-proxy waits for the last request")
+        running.add(waiting)
+        waiting.add_done_callback(running.discard)
 
-    def stopped(number: int, frame: FrameType | None) -> None:
+    def stopped(server: uvicorn.Server, number: int, frame: FrameType | None) -> None:
         if not server.should_exit:
             loop.call_soon_threadsafe(begin_to_stop)
             stops(signal.SIGINT, frame)
@@ -183,7 +202,8 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -
             stops(number, frame)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stopped)
+        # A method of the server's, by which others find it as well.
+        signal.signal(number, MethodType(stopped, server))
 
 
 def _in_main_thread() -> bool:

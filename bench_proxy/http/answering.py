@@ -29,7 +29,7 @@ from bench_proxy.formats.brief import collection_of, is_bench_model, is_complete
 from bench_proxy.formats.relays import Native, as_sent
 from bench_proxy.formats.request import Brief, ChatRequest
 from bench_proxy.http.body import MOST_COMMAS, MOST_CONTAINERS, Incoming, check_json, top_level_model
-from bench_proxy.http.responding import RawHeaders, Response, hung_up, send_error, send_refusal, verdict_url
+from bench_proxy.http.responding import RawHeaders, Response, hung_up, send_last_error, send_refusal, verdict_url
 from bench_proxy.http.rules import Admitted, NoRules, Rules, reported, reviewed
 from bench_proxy.http.turns import TurnReply, serve_turn
 from bench_proxy.panel import voices
@@ -75,16 +75,18 @@ class Answering:
         try:
             await self._reply(place, body, Headers(scope=scope), scope, receive, response, incoming)
         except BenchError as error:
-            await send_error(response, place.format, error)
+            await send_last_error(response, place.format, error)
         except asyncio.CancelledError:
             # A server that stops waits for its requests, but not for ever.
             with suppress(Exception):
                 stopping = Stopping("the proxy is stopping; what the seats have answered is on the record")
-                await send_error(response, place.format, stopping)
+                await send_last_error(response, place.format, stopping)
             raise
         except Exception:
             log.exception("a bench request failed inside bench-proxy")
-            await send_error(response, place.format, BenchError("internal error in bench-proxy; its log says more"))
+            await send_last_error(
+                response, place.format, BenchError("internal error in bench-proxy; its log says more")
+            )
         return True
 
     async def _reply(

@@ -78,7 +78,7 @@ class Response:
         self._together = []
         if self._leaving is not None:
             self._leaving.cancel()
-            await asyncio.wait([self._leaving])
+            await asyncio.gather(self._leaving, return_exceptions=True)
 
     def _leave(self) -> None:
         if not self._together or self.ended:
@@ -140,6 +140,18 @@ async def send_error(response: Response, format: Format, error: BenchError, head
     if error.status == 429 or error.retry_after is not None:
         more.append((b"retry-after", str(error.retry_after or 60).encode()))
     await response.whole(error.status, format.content_type, format.error(error), more)
+
+
+async def send_last_error(response: Response, format: Format, error: BenchError) -> None:
+    """The error, when nobody looks after the request any more: a client that takes nothing of it has left."""
+    sending = asyncio.create_task(send_error(response, format, error), name="last error")
+    try:
+        await asyncio.wait([sending, response.unread], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sending.cancel()
+        await asyncio.wait([sending])
+    if not sending.cancelled():
+        sending.result()
 
 
 async def send_refusal(

@@ -121,6 +121,8 @@ class Turn:
         self._record = TurnRecord(staff, question, config.timing.sticky_idle)
         self._limit = min(question.brief.deadline or config.timing.turn, config.timing.turn)
         self._until = time.monotonic() + self._limit
+        self._taken = 0.0
+        """Seconds for which the caller has taken what there was."""
 
     @property
     def conversation(self) -> str:
@@ -149,9 +151,11 @@ class Turn:
                     except UpstreamError as error:
                         self._failed(attempt, error)
                         continue
-                    yield await self._begin(attempt)
+                    begun, told = await self._begin(attempt), time.monotonic()
+                    yield begun
                     for piece in held:
                         yield piece
+                    self._taken += time.monotonic() - told
                     try:
                         async with aclosing(self._heard(events, attempt)) as rest:
                             async for piece in rest:
@@ -268,7 +272,7 @@ class Turn:
         """The pieces behind the first one, until the member has ended well. Raises UpstreamError."""
         if attempt.over:
             return
-        read, taken = 0, 0.0
+        read = 0
         try:
             async with aclosing(within(events, self._until - time.monotonic())) as in_time:
                 async for event in in_time:
@@ -281,12 +285,12 @@ class Turn:
                     for piece in pieces:
                         told = time.monotonic()
                         yield piece
-                        taken += time.monotonic() - told
+                        self._taken += time.monotonic() - told
                     if attempt.over:
                         return
         except TimeoutError:
             # Of a member whose caller has used up the time nobody knows how long it would have taken.
-            raise (_untaken if taken > self._limit / 2 else _late)(self._limit) from None
+            raise (_untaken if self._taken > self._limit / 2 else _late)(self._limit) from None
         raise UpstreamError("bad_response", 502, "the stream ended without a terminal event")
 
     async def _complete(self, attempt: Attempt) -> None:

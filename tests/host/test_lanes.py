@@ -15,11 +15,13 @@ import pytest
 from aiohttp import web
 from litellm import Router
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 from litellm.utils import get_optional_params
 
 from bench_proxy.errors import UpstreamError
 from bench_proxy.formats.request import ChatRequest
 from bench_proxy.host import lean as lean_lane
+from bench_proxy.host.answer import Ending, _in_openai_form
 from bench_proxy.host.lanes import PROVEN
 from bench_proxy.host.lean import LeanLane
 from bench_proxy.host.proxies import Proxies
@@ -869,3 +871,9 @@ async def test_an_answer_without_end_is_cut_off_and_the_seat_fails(
     with pytest.raises(UpstreamError, match="larger than"):
         await lean.complete(Call("it", ChatRequest([{"role": "user", "content": "Hello"}], {}), 20))
     await lean.close()
+
+
+def test_a_refusal_in_a_piece_that_litellm_has_parsed_is_heard() -> None:
+    delta = Delta(content=None, refusal="I can't help with that.")
+    piece = ModelResponseStream(choices=[StreamingChoices(index=0, delta=delta)])
+    assert list(Ending().heard(_in_openai_form(piece))) == [Text("I can't help with that.")]

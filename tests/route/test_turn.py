@@ -150,12 +150,13 @@ async def test_a_member_that_says_nothing_is_left_after_first_piece_seconds() ->
 async def read_slowly(turn: Turn) -> None:
     async with aclosing(turn.pieces()) as pieces:
         async for piece in pieces:
-            if isinstance(piece, Text):
+            if isinstance(piece, Text | Thought):
                 await asyncio.sleep(0.15)
 
 
-async def test_a_caller_that_takes_its_time_is_not_the_members_fault() -> None:
-    at = table(Models(a=["one ", "two ", "three ", asyncio.Event()]), timing={"turn": 0.2})
+@pytest.mark.parametrize("script", [["one ", "two ", "three "], [Thought("one"), Thought("two"), "three"]])
+async def test_a_caller_that_takes_its_time_is_not_the_members_fault(script: list[Any]) -> None:
+    at = table(Models(a=[*script, asyncio.Event()]), timing={"turn": 0.2})
     turn = await turn_of(at)
     with pytest.raises(TurnFailed, match="the caller took most of the turn's"):
         await read_slowly(turn)
