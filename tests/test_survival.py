@@ -256,6 +256,21 @@ def test_a_stop_that_requests_hold_up_for_too_long_ends_as_well(upstream: Upstre
     upstream.release("gate-a")
 
 
+def test_a_shadow_that_is_stopped_is_not_its_members_failure(upstream: Upstream) -> None:
+    bench = {**BENCH, "route": {"shadow": 1, "explore_share": 0}}
+    upstream.clear()
+    with Proxy(upstream.api_base, MODELS, bench=bench) as stopped:
+        with stopped.client() as caller:
+            assert ask(caller, "bench/gated:route").json()["bench"]["alias"] == "ok-a"
+            upstream.wait_for(lambda calls: "gate-a" in [call.model for call in calls], 30)
+        assert stopped.stop() == 0
+        stopped.start()
+        with stopped.client() as caller:
+            lines = caller.get("/bench/record").json()["models"]
+            assert {line["alias"]: line["failed"] for line in lines} == {"ok-a": 0}
+    upstream.release("gate-a")
+
+
 def test_a_proxy_whose_ledger_cannot_be_opened_is_stopped_without_a_wait(upstream: Upstream) -> None:
     bench = {**BENCH, "ledger": {"url": "sqlite:////dev/null/bench.db"}}
     with Proxy(upstream.api_base, MODELS, bench=bench) as stopped:

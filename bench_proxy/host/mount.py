@@ -111,7 +111,8 @@ class Keeper:
     """Runs `begin` now and `end` when the process stops: behind its last request, while all other tasks still run.
 
     LiteLLM's lifespan is already under way when it loads a callback, so that its shutdown cannot be joined. uvicorn
-    can be told; other servers that end their event loop cancel the tasks that are left, and wait for them.
+    can be told, and waits for as long as it waits for requests: behind that, `end` runs when the other tasks have been
+    cancelled. Other servers that end their event loop cancel the tasks that are left, and wait for them.
     """
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:

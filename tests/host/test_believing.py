@@ -214,6 +214,13 @@ def test_only_the_master_key_is_believed() -> None:
     assert len(remembered) == 0
 
 
+async def test_what_is_kept_of_a_request_is_short(asked: Asked) -> None:
+    authentication = Authentication()
+    for times in (1, 2):
+        await ask(authentication, body={**BODY, "user": "x" * (believing.LONGEST_ID + 1)})
+        assert asked.times == times
+
+
 def test_it_holds_so_many_and_none_that_is_long(asked: Asked) -> None:
     remembered = Believing()
     for n in range(believing.MOST_BELIEVED + 10):

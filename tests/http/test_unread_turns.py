@@ -98,3 +98,9 @@ async def test_a_panel_is_not_held_by_a_client_that_stops_reading(stream: bool) 
     client, table = Unread(1), Table(models, members=["a", "b"])
     await client.ask(table, "bench/core", stream=stream)
     assert (models.open, client.waiting) == (0, 0)
+
+
+async def test_a_refusal_is_not_held_by_a_client_that_reads_nothing() -> None:
+    client = Unread(0)
+    await client.ask(Table(Models(), members=["a", "b"]), "bench/nothing", stream=False)
+    assert client.waiting == 0
