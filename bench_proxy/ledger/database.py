@@ -110,7 +110,11 @@ def _create_private(target: URL) -> None:
 
 
 def _sqlite(target: URL, begin: str) -> Engine:
-    engine = sa.create_engine(target, connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS})
+    engine = sa.create_engine(
+        target,
+        connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
+        paramstyle="named",  # as PostgreSQL's is: rows are mappings for both
+    )
 
     @event.listens_for(engine, "connect")
     def configure(connection, _record) -> None:  # type: ignore[no-untyped-def]

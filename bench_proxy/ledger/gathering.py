@@ -6,24 +6,35 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from bench_proxy.ledger.schema import COUNTERS, seats, turns
+from bench_proxy.ledger.schema import COUNTERS, panels, seats, turns
 
 LATEST = ("last_seated_ms", "last_judged_ms")
 
-_ADD_SEATS = seats.insert()
-_ADD_TURNS = turns.insert()
+Key = tuple[str, str, str, str]
+"""Collection, owner, alias and shape of counts."""
 
 
 class Gathering:
     """For one writer thread. What a transaction has gathered and never sent is gone when the next one gathers."""
 
-    def __init__(self, add_to_sums: Any) -> None:
-        """`add_to_sums` adds a row of counts to the row of `sums` that has its key."""
-        self._add_to_sums = add_to_sums
+    def __init__(self, add_panels: Any, add_to_sums: Any) -> None:
+        """`add_panels` adds rows that are not there yet, `add_to_sums` a row of counts to the row of its key."""
+        self._add_panels = _Prepared(add_panels)
+        self._change_panels = _Prepared(panels.update().where(panels.c.id == sa.bindparam("of")))
+        self._add_seats = _Prepared(seats.insert().inline())
+        self._add_turns = _Prepared(turns.insert().inline())
+        self._add_to_sums = _Prepared(add_to_sums)
         self._of: sa.engine.RootTransaction | None = None
-        self._seats: list[Mapping[str, Any]] = []
-        self._turns: list[Mapping[str, Any]] = []
-        self._sums: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+        self._clear()
+
+    def panel(self, connection: Connection, row: Mapping[str, Any]) -> None:
+        self._begin(connection)
+        self._panels.append(row)
+
+    def change_panel(self, connection: Connection, change: Mapping[str, Any]) -> None:
+        """`change` has the panel's id as `of`, and the columns that change, always the same ones."""
+        self._begin(connection)
+        self._changes.append(change)
 
     def seat(self, connection: Connection, row: Mapping[str, Any]) -> None:
         self._begin(connection)
@@ -38,25 +49,67 @@ class Gathering:
     ) -> None:
         """Add to counters; of the times, keep the latest."""
         self._begin(connection)
-        row = self._sums.setdefault((collection, owner, alias, shape), dict.fromkeys((*COUNTERS, *LATEST), 0))
-        for name, value in change.items():
-            row[name] = max(row[name], value) if name in LATEST else row[name] + value
+        _add(self._sums, (collection, owner, alias, shape), change)
+
+    def count_twice(
+        self, connection: Connection, collection: str, owner: str, alias: str, shape: str, change: Mapping[str, int]
+    ) -> None:
+        """Add to the counters of the collection and key and to those over everything."""
+        self._begin(connection)
+        _add(self._twice, (collection, owner, alias, shape), change)
 
     def send(self, connection: Connection) -> None:
         """Whoever reads what may have been gathered sends it first."""
         if self._of is not connection.get_transaction():
             return
-        if self._seats:
-            connection.execute(_ADD_SEATS, self._seats)
-        if self._turns:
-            connection.execute(_ADD_TURNS, self._turns)
-        if self._sums:
-            # In one order, whoever sends: two that lock rows crosswise would wait for each other.
-            keys = ("collection", "owner", "alias", "shape")
-            rows = [dict(zip(keys, key, strict=True)) | row for key, row in sorted(self._sums.items())]
-            connection.execute(self._add_to_sums, rows)
-        self._seats, self._turns, self._sums = [], [], {}
+        self._add_panels(connection, self._panels)
+        self._change_panels(connection, self._changes)
+        self._add_seats(connection, self._seats)
+        self._add_turns(connection, self._turns)
+        for (collection, owner, alias, shape), change in self._twice.items():
+            _add(self._sums, (collection, owner, alias, shape), change)
+            _add(self._sums, ("", "", alias, shape), change)
+        # In one order, whoever sends: two that lock rows crosswise would wait for each other.
+        counted = sorted(self._sums.items())
+        self._add_to_sums(connection, [_NOTHING | dict(zip(_KEY, key, strict=True)) | row for key, row in counted])
+        self._clear()
 
     def _begin(self, connection: Connection) -> None:
         if self._of is not (of := connection.get_transaction()):
-            self._of, self._seats, self._turns, self._sums = of, [], [], {}
+            self._of = of
+            self._clear()
+
+    def _clear(self) -> None:
+        self._panels: list[Mapping[str, Any]] = []
+        self._changes: list[Mapping[str, Any]] = []
+        self._seats: list[Mapping[str, Any]] = []
+        self._turns: list[Mapping[str, Any]] = []
+        self._sums: dict[Key, dict[str, Any]] = {}
+        self._twice: dict[Key, dict[str, Any]] = {}
+
+
+class _Prepared:
+    """One statement for many rows, which all name the same columns. SQLAlchemy writes its text once; the rows go to the
+    driver as they are, since binding each of them by SQLAlchemy costs more than to write it.
+    """
+
+    def __init__(self, statement: sa.Insert | sa.Update) -> None:
+        self._statement = statement
+        self._text = ""
+
+    def __call__(self, connection: Connection, rows: list[Mapping[str, Any]]) -> None:
+        if not rows:
+            return
+        if not self._text:
+            self._text = str(self._statement.compile(dialect=connection.dialect, column_keys=list(rows[0])))
+        connection.exec_driver_sql(self._text, rows)
+
+
+_KEY = ("collection", "owner", "alias", "shape")
+_NOTHING = dict.fromkeys((*COUNTERS, *LATEST), 0)
+
+
+def _add(sums: dict[Key, dict[str, Any]], key: Key, change: Mapping[str, int]) -> None:
+    row = sums.setdefault(key, {})
+    for name, value in change.items():
+        row[name] = max(row.get(name, 0), value) if name in LATEST else row.get(name, 0) + value

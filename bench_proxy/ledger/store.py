@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -47,7 +48,7 @@ HEALTHY_WITHIN = 3.0
 """Seconds that a probe waits for the database."""
 
 MOST_UNWRITTEN = 1000
-"""Panels whose rows wait for the ledger to work again; above it the oldest is given up."""
+"""Panels that are remembered while the ledger does not work; above it the oldest is given up."""
 
 PROBE: Subject = ("", "")
 """The row that is written to find out whether one can be."""
@@ -57,7 +58,6 @@ FAR_MS = 60_000
 MERGING = "merging"
 
 # Made once: to put a statement together costs as much as to run it.
-_CHANGE_PANEL = panels.update().where(panels.c.id == sa.bindparam("of"))
 _LAST_SEATED = sa.select(sums.c.alias, sums.c.last_seated_ms).where(
     sums.c.collection == "", sums.c.owner == "", sums.c.shape == sa.bindparam("of")
 )
@@ -77,8 +77,8 @@ class SqlLedger:
         # Its own kind alone: the other database's is large.
         self._insert: Any = import_module(f"sqlalchemy.dialects.{writing.dialect.name}").insert
         self._unwritten: dict[str, Mapping[str, Any]] = {}
-        self._add_panel = self._insert(panels).on_conflict_do_nothing()
-        self._gathering = Gathering(_upsert(self._insert))
+        self._lost: dict[str, str] = {}
+        self._gathering = Gathering(self._insert(panels).on_conflict_do_nothing(), _upsert(self._insert))
         self._writer = Writer(writing, self._gathering.send)
         returning = writing.dialect.insert_returning
         self._turns = Turns(self._insert, self._gathering, self._count, returning=returning)
@@ -131,53 +131,65 @@ class SqlLedger:
             "shape_by": seating.shape_by,
             "asked": storable(asked),
             "skipped": json.dumps([s.as_json() for s in seating.skipped]),
+            "partial": None,
+            "seconds": None,
             "note": "",
         }
-        future = await self._writer.put(lambda connection: connection.execute(self._add_panel, row), urgent=False)
-        future.add_done_callback(lambda done: self._opened(row, done))
+        failed = partial(self._not_opened, row)
+        await self._writer.leave(lambda connection: self._gathering.panel(connection, row), failed)
 
     async def answered(
         self, seating: Seating, owner: str, answer: Answer, place: int, use: Use, *, late: bool, urgent: bool = True
     ) -> None:
+        panel = seating.panel
         row = self._seat_row(seating, owner, answer, place, late=late)
-        write = self._write_late if late or answer.status == "late" else self._write_answer
-        await self._durable_of(seating.panel, lambda connection: write(connection, row, use), urgent=urgent)
+        kind = self._write_late if late or answer.status == "late" else self._write_answer
+
+        def write(connection: Connection) -> None:
+            kind(connection, row, use)
+
+        if not urgent and panel not in self._unwritten:
+            await self._writer.leave(write, partial(self._not_answered, panel))
+            return
+        await self._durable_of(panel, write, urgent=urgent)
+        if (why := self._lost.pop(panel, None)) is not None:
+            raise LedgerUnavailable(f"an answer of {panel} is not on the record: {why}")
 
     async def count_use(self, owner: str, use: Use) -> None:
         if keys.counts(owner, use):
             await self._durable(lambda connection: self._keys.count_use(connection, owner, use, now_ms()))
 
-    def _opened(self, row: Mapping[str, Any], done: asyncio.Future[Any]) -> None:
-        """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
-        if not done.cancelled() and (error := done.exception()) is not None:
-            log.warning("panel %s is not on the record yet: %s", row["id"], error)
-            if not isinstance(error, LedgerUnavailable):  # it never will be, and must not take its seats with it
-                return
-            self._unwritten[row["id"]] = row
-            if len(self._unwritten) > MOST_UNWRITTEN:
-                del self._unwritten[next(iter(self._unwritten))]
-
-    async def _durable_of(self, panel: str, write: Callable[[Connection], T], *, urgent: bool) -> T:
-        """A write about a panel, behind the panel's own row where that was lost."""
-        row = self._unwritten.get(panel)
-
-        def both(connection: Connection) -> T:
-            if row is not None:
-                connection.execute(self._add_panel, row)
-            return write(connection)
-
-        written = await self._durable(both, urgent=urgent)
-        if row is not None:
-            self._unwritten.pop(panel, None)
-        return written
-
     async def closed(self, report: Report) -> None:
         panel = report.seating.panel
+        self._lost.pop(panel, None)
         values = {"partial": report.partial, "seconds": report.seconds, "note": report.note}
         if (row := self._unwritten.get(panel)) is not None:  # as whoever writes it then has to write it
             self._unwritten[panel] = {**row, **values}
         change = {"of": panel, **values}
-        await self._durable_of(panel, lambda connection: connection.execute(_CHANGE_PANEL, change), urgent=False)
+        await self._durable_of(panel, lambda c: self._gathering.change_panel(c, change), urgent=False)
+
+    def _not_opened(self, row: Mapping[str, Any], error: Exception) -> None:
+        """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
+        log.warning("panel %s is not on the record yet: %s", row["id"], error)
+        if isinstance(error, LedgerUnavailable):  # else it never will be, and must not take its seats with it
+            _put(self._unwritten, row["id"], row)
+
+    def _not_answered(self, panel: str, error: Exception) -> None:
+        """Said by the next answer of the panel that is waited for."""
+        _put(self._lost, panel, str(error))
+
+    async def _durable_of(self, panel: str, write: Callable[[Connection], T], *, urgent: bool) -> T:
+        """A write about a panel, behind the panel's own row where that was lost."""
+        if (row := self._unwritten.get(panel)) is None:
+            return await self._durable(write, urgent=urgent)
+
+        def both(connection: Connection) -> T:
+            self._gathering.panel(connection, row)
+            return write(connection)
+
+        written = await self._durable(both, urgent=urgent)
+        self._unwritten.pop(panel, None)
+        return written
 
     async def took(self, report: TurnReport, owner: str) -> TurnReport:
         keep_text = report.keep_text and self._content() != "none"
@@ -504,8 +516,13 @@ class SqlLedger:
 
     def _count(self, connection: Connection, seat: Mapping[str, Any], **change: int) -> None:
         """Change the sums over everything and those of the seat's collection and key, in the same transaction."""
-        for collection, owner in (("", ""), (seat["collection"], seat["owner"])):
-            self._gathering.count(connection, collection, owner, seat["alias"], seat["shape"], change)
+        self._gathering.count_twice(connection, seat["collection"], seat["owner"], seat["alias"], seat["shape"], change)
+
+
+def _put(unwritten: dict[str, T], panel: str, what: T) -> None:
+    unwritten[panel] = what
+    if len(unwritten) > MOST_UNWRITTEN:
+        del unwritten[next(iter(unwritten))]
 
 
 def _behind(now: int, seated: Iterable[int]) -> int:

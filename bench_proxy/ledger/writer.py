@@ -1,15 +1,16 @@
-"""Group commit: one thread that writes whatever is waiting in one transaction.
+"""Group commit: one thread writes, in one transaction, whatever has come while it wrote what was before.
 
-A caller who needs durability awaits its write; the others have theirs committed with it, in the order in which they
-were put. A write that nobody waits for waits itself a little, for one that cannot: so the answers of a panel that come
-together cost one commit, and the last of them does not wait for that of the first. The queue is bounded: a full one
-slows callers down, nothing is dropped.
+A caller who needs durability awaits its write; the others leave theirs to be committed with it, in the order in which
+they came. A write that is not urgent waits a little for one that is: so the answers of a panel that come together cost
+one commit, and the last of them does not wait for that of the first. The queue is bounded: a full one slows callers
+down, nothing is dropped.
 """
 
 import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
@@ -20,8 +21,16 @@ from bench_proxy.errors import BenchError, LedgerUnavailable
 Write = Callable[[Connection], Any]
 """Runs inside the transaction; runs again when another write spoilt the transaction that they shared."""
 
+Failed = Callable[[Exception], None]
+"""Told in the event loop when a write that was left has failed, by LedgerUnavailable or its own error."""
+
+_Waiting = tuple[Write, asyncio.Future[Any] | Failed]
+
 LAZY_SECONDS = 0.1
 """How long a write that is not urgent waits for others."""
+
+ROOM_SECONDS = 20.0
+"""How long a caller waits for room in the queue."""
 
 MOST_IN_ONE_COMMIT = 500
 MOST_TRIES = 5
@@ -41,52 +50,93 @@ class Writer:
         self._last = last
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(most_waiting)
-        self._waiting: deque[tuple[Write, asyncio.Future[Any]]] = deque()
-        self._wake = threading.Condition()
-        self._urgent = False
+        self._waiting: deque[_Waiting] = deque()
+        self._due = False
+        self._later: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._closing = False
         self.failing = False
+        self._batches: SimpleQueue[list[_Waiting]] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="bench-ledger", daemon=True)
         self._thread.start()
 
     async def put(self, write: Write, *, urgent: bool = True) -> asyncio.Future[Any]:
-        """Queue a write; the future has its result once it is durable, or raises LedgerUnavailable or its own error."""
-        await self._room.acquire()
+        """Queue a write; the future has its result once it is durable, or raises LedgerUnavailable or its own error.
+        Raises LedgerUnavailable.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
-        # A failed write that nobody awaits has been logged by the one who put it, or is a late row: not a warning.
+        # A failed write that nobody awaits any more is not worth a warning: whoever gave up has said so.
         future.add_done_callback(_seen)
-        with self._wake:
-            if self._closing:
-                self._room.release()
-                raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
-            self._waiting.append((write, future))
-            self._urgent |= urgent
-            if urgent or len(self._waiting) == 1:
-                self._wake.notify()
+        await self._queue(write, future, urgent=urgent)
         return future
 
+    async def leave(self, write: Write, failed: Failed) -> None:
+        """Queue a write that nobody waits for; of its result only a failure is told. Raises LedgerUnavailable."""
+        await self._queue(write, failed, urgent=False)
+
+    async def _queue(self, write: Write, told: asyncio.Future[Any] | Failed, *, urgent: bool) -> None:
+        if self._room.locked():
+            await self._wait_for_room()
+        else:
+            await self._room.acquire()
+        if self._closing:
+            self._room.release()
+            raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
+        self._waiting.append((write, told))
+        self._arrange(urgent=urgent)
+
+    def _arrange(self, *, urgent: bool) -> None:
+        """See to it that what waits is written: with all else that this turn of the event loop brings, or later."""
+        if urgent and not self._due:
+            self._due = True
+            self._loop.call_soon(self._give)
+        elif not self._due and self._later is None:
+            self._later = self._loop.call_later(LAZY_SECONDS, self._waited)
+
+    def _waited(self) -> None:
+        self._due = True
+        self._give()
+
+    def _give(self) -> None:
+        """Give the thread what waits, unless it is at work: it is given the next batch when it is done."""
+        if not self._idle.is_set() or not self._waiting:
+            return
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._idle.clear()
+        self._batches.put(self._batch())
+        self._due = bool(self._waiting)
+
+    def _batch(self) -> list[_Waiting]:
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
+
+    async def _wait_for_room(self) -> None:
+        try:
+            async with asyncio.timeout(ROOM_SECONDS):
+                await self._room.acquire()
+        except TimeoutError:
+            raise LedgerUnavailable(f"the ledger is too slow: {len(self._waiting)} writes wait for it") from None
+
     async def close(self) -> None:
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._closing = True
+        while self._waiting or not self._idle.is_set():
+            self._give()
+            await self._idle.wait()
+        self._batches.put([])
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._waiting or self._closing)
-                self._wake.wait_for(lambda: self._urgent or self._closing, LAZY_SECONDS)
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
-                self._urgent = bool(self._waiting)
-            if not batch:
-                return
-            outcomes = self._commit([write for write, _ in batch])
-            settled = list(zip((future for _, future in batch), outcomes, strict=True))
-            try:
-                self._loop.call_soon_threadsafe(self._settle, settled)
-            except RuntimeError:  # the loop has ended; what was put is committed all the same
-                if not self._waiting:
-                    return
+        while batch := self._batches.get():
+            while batch:
+                outcomes = self._commit([write for write, _ in batch])
+                settled = list(zip((told for _, told in batch), outcomes, strict=True))
+                batch = []
+                try:
+                    self._loop.call_soon_threadsafe(self._settle, settled)
+                except RuntimeError:  # the loop has ended; what was put is committed all the same
+                    batch = self._batch()
 
     def _commit(self, writes: Sequence[Write], tries: int = MOST_TRIES) -> list[Any]:
         """One outcome a write: its result or an exception."""
@@ -108,15 +158,21 @@ class Writer:
         # One of them spoilt the transaction for the others: each gets its own.
         return [outcome for write in writes for outcome in self._commit([write])]
 
-    def _settle(self, settled: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
-        for future, outcome in settled:
+    def _settle(self, settled: Sequence[tuple[asyncio.Future[Any] | Failed, Any]]) -> None:
+        self._idle.set()
+        if self._due:
+            self._give()
+        for told, outcome in settled:
             self._room.release()
-            if future.cancelled():
+            if not isinstance(told, asyncio.Future):
+                if isinstance(outcome, Exception):
+                    told(outcome)
+            elif told.cancelled():
                 continue
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
+            elif isinstance(outcome, Exception):
+                told.set_exception(outcome)
             else:
-                future.set_result(outcome)
+                told.set_result(outcome)
 
 
 def _expected(write: Write, connection: Connection) -> Any:

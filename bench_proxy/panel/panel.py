@@ -43,8 +43,8 @@ class Keeping(Protocol):
         self, seating: Seating, owner: str, answer: Answer, place: int, use: Use, *, late: bool, urgent: bool = True
     ) -> None:
         """`place` is the seat's on the panel, `use` counts in its owner's budget: once, that of a late one with its
-        end. Returns once the answer is durable, which one that nobody waits for yet (`urgent` False) may be a little
-        later.
+        end. Returns once the answer is durable, and with it all that came before. One that nobody waits for yet
+        (`urgent` False) is left to go with the next; that it failed is raised by the next, too.
         """
         ...
 

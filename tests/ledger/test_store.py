@@ -167,27 +167,32 @@ async def test_a_ledger_that_can_be_written_again_is_healthy_before_anyone_write
 
 
 @asynccontextmanager
-async def without_panels(ledger: SqlLedger) -> AsyncIterator[None]:
-    await change(ledger, sa.schema.DropTable(panels))
+async def without(ledger: SqlLedger, table: sa.Table) -> AsyncIterator[None]:
+    await change(ledger, sa.schema.DropTable(table))
     try:
         yield
     finally:
-        await change(ledger, sa.schema.CreateTable(panels))
+        await change(ledger, sa.schema.CreateTable(table))
+
+
+async def settled(ledger: SqlLedger) -> None:
+    """All that was put before is written or lost, and that is known."""
+    with suppress(LedgerUnavailable):  # shares the fate of what was put before it
+        await ledger._durable(lambda _: None)
+    await asyncio.sleep(0)
 
 
 async def lose(ledger: SqlLedger, of: Seating, asked: str = "") -> None:
     """Open a panel whose row cannot be written, until that is known."""
     await open_panel(ledger, of, asked=asked)
-    with suppress(LedgerUnavailable):  # shares the fate of what was put before it
-        await ledger._durable(lambda _: None)
-    await asyncio.sleep(0)
+    await settled(ledger)
 
 
 async def test_a_panel_whose_row_was_lost_is_on_the_record_when_it_is_closed(
     ledger: SqlLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     of = seating("gpt")
-    async with without_panels(ledger):
+    async with without(ledger, panels):
         await lose(ledger, of, asked="Why?")
     assert of.panel in caplog.text
     await put(ledger, of, answer(of))
@@ -199,7 +204,7 @@ async def test_a_panel_whose_row_was_lost_is_on_the_record_when_it_is_closed(
 async def test_a_panel_whose_row_was_lost_is_on_the_record_with_a_late_answer(ledger: SqlLedger) -> None:
     of = seating("gpt")
     late = answer(of, 0, "late")
-    async with without_panels(ledger):
+    async with without(ledger, panels):
         await lose(ledger, of)
         with pytest.raises(LedgerUnavailable):
             await put(ledger, of, late)
@@ -208,6 +213,26 @@ async def test_a_panel_whose_row_was_lost_is_on_the_record_with_a_late_answer(le
     await put(ledger, of, answer(of), late=True)
     panel = await shown(ledger, of)
     assert (panel["over"], panel["partial"], panel["seats"][0]["status"]) == (True, True, "ok")
+
+
+async def test_an_answer_that_was_left_is_durable_with_the_next(ledger: SqlLedger) -> None:
+    of = seating("gpt", "claude")
+    await open_panel(ledger, of)
+    await ledger.answered(of, "", answer(of, 0), 0, Use(), late=False, urgent=False)
+    await put(ledger, of, answer(of, 1))
+    assert [seat["alias"] for seat in (await shown(ledger, of))["seats"]] == ["gpt", "claude"]
+
+
+async def test_that_an_answer_that_was_left_is_lost_is_said_by_the_next(ledger: SqlLedger) -> None:
+    of = seating("gpt", "claude", "qwen")
+    await open_panel(ledger, of)
+    async with without(ledger, seats):
+        await ledger.answered(of, "", answer(of, 0), 0, Use(), late=False, urgent=False)
+        await settled(ledger)
+    with pytest.raises(LedgerUnavailable, match=of.panel):
+        await put(ledger, of, answer(of, 1))
+    await put(ledger, of, answer(of, 2))
+    assert [seat["alias"] for seat in (await shown(ledger, of))["seats"]] == ["claude", "qwen"]
 
 
 # Panels and seats

@@ -360,3 +360,38 @@ async def test_a_writer_that_closes_waits_for_nothing(
     await writer.put(line("a"), urgent=False)
     await writer.close()
     assert lines(engine) == ["a"]
+
+
+async def test_of_a_write_that_is_left_only_a_failure_is_told(writer: Writer, engine: Engine) -> None:
+    told: list[Exception] = []
+    for text in ("a", "b", "a"):
+        await writer.leave(line(text), told.append)
+    await (await writer.put(line("c")))
+    assert lines(engine) == ["a", "b", "c"]
+    (error,) = told
+    assert isinstance(error, LedgerUnavailable)
+
+
+async def test_what_is_left_while_the_writer_is_at_work_is_written_with_nobody_waiting(
+    writer: Writer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "LAZY_SECONDS", 0.01)
+    gate = await held(writer)
+    await writer.leave(line("a"), pytest.fail)
+    await asyncio.sleep(0.05)  # its time is over, and the writer is not free
+    gate.open()
+    async with asyncio.timeout(30):
+        while lines(engine) != ["a"]:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_queue_that_stays_full_is_said(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "ROOM_SECONDS", 0.01)
+    writer = Writer(engine, most_waiting=1)
+    gate = await held(writer)
+    with pytest.raises(LedgerUnavailable, match="too slow"):
+        await writer.put(line("a"))
+    gate.open()
+    assert await (await writer.put(line("b"))) == "b"
+    await writer.close()
+    assert lines(engine) == ["b"]
