@@ -81,6 +81,7 @@ class Extension:
             raise ConfigError(str(file), [TAKEN])
         self._known = Known(mount.router, self.config)
         self._bench: Bench | None = None
+        self._ledger: SqlLedger | None = None
         self._keys: KeyStore | None = None
         self._lean: LeanLane | None = None
         self._reporting: Reporting | None = None
@@ -153,7 +154,9 @@ class Extension:
         return self._config
 
     async def _begin(self) -> None:
-        ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
+        if self._ledger is None:  # else from a start that failed behind it
+            self._ledger = await SqlLedger.open(self._config.ledger.url, lambda: self._config.ledger.content)
+        ledger = self._ledger
         with contextlib.suppress(LedgerUnavailable):  # nothing depends on it, and it is tried again
             await self._known.facts.exchange(ledger)
         self._keys = ledger
@@ -189,21 +192,24 @@ class Extension:
         return self._lanes
 
     async def _end(self) -> None:
+        """In this order, since each may still need what is behind it; none is left out because another failed."""
         tasks = [task for task in (self._watching, self._sharing, self._pruning) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._installation is not None:
-            PROVIDING.leave(self._installation)
-            await self._installation.close()
-        if self._bench is not None:
-            # First: shadows whose connections were closed would have failed by their members.
-            await self._bench.routing.finish()
-        if self._lean is not None and self._reporting is not None:
-            await self._reporting.close()
-            await self._lean.close()
-        if self._bench is not None and isinstance(self._bench.ledger, SqlLedger):
-            await self._bench.ledger.close()
+        async with contextlib.AsyncExitStack() as last_first:
+            if self._ledger is not None:
+                last_first.push_async_callback(self._ledger.close)
+            if self._lean is not None:
+                last_first.push_async_callback(self._lean.close)
+            if self._reporting is not None:
+                last_first.push_async_callback(self._reporting.close)
+            if self._bench is not None:
+                # Before the lanes: shadows whose connections were closed would have failed by their members.
+                last_first.push_async_callback(self._bench.routing.finish)
+            if self._installation is not None:
+                PROVIDING.leave(self._installation)
+                last_first.push_async_callback(self._installation.close)
 
     async def _watch(self) -> None:
         """Reload when a file changed, or SIGHUP said so."""

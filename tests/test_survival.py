@@ -208,11 +208,12 @@ def test_after_sigterm_running_panels_finish_and_are_recorded(survivor: Proxy, u
 
 SLOW = """
 import asyncio
+import os
 from litellm.integrations.custom_logger import CustomLogger
 
 class Slow(CustomLogger):
     async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
-        await asyncio.sleep(1)
+        await asyncio.sleep(float(os.environ.get("SLOW_SECONDS", "1")))
         with open("told", "a") as told:
             told.write(kwargs["model"] + "\\n")
 
@@ -242,7 +243,7 @@ def test_a_stop_waits_until_litellm_is_told_of_each_call_and_the_ledger_is_close
 
 def test_a_stop_that_requests_hold_up_for_too_long_ends_as_well(upstream: Upstream) -> None:
     callbacks, files = ["bench_proxy.gateway", "slowly.slow"], {"slowly.py": SLOW}
-    env = {"GRACEFUL_SHUTDOWN_TIMEOUT": "1"}
+    env = {"GRACEFUL_SHUTDOWN_TIMEOUT": "1", "SLOW_SECONDS": "4"}
     upstream.clear()
     with Proxy(upstream.api_base, MODELS, bench=BENCH, callbacks=callbacks, files=files, env=env) as stopped:
         with stopped.client() as caller, ThreadPoolExecutor(1) as beside:
@@ -251,7 +252,9 @@ def test_a_stop_that_requests_hold_up_for_too_long_ends_as_well(upstream: Upstre
             upstream.wait_for(lambda calls: "gate-a" in [call.model for call in calls], 30)
             assert stopped.stop() == 0
             assert held.exception() is not None or held.result().status_code == 503
+        assert sorted((stopped.directory / "told").read_text().split()) == ["ok-a", "ok-a", "ok-b"]
         assert [file.name for file in stopped.directory.glob("*.db*")] == ["bench.db"]
+        assert "requests that still run 1 seconds after the stop are cancelled: 1" in stopped.log()
         assert "did not end well" not in stopped.log()
     upstream.release("gate-a")
 

@@ -106,6 +106,12 @@ AGAIN_SECONDS = 5.0
 LOOKS_AGAIN = 0.05
 """Seconds between two looks at whether a server that is to stop still takes requests."""
 
+ENDS_WITHIN = 60.0
+"""Seconds that we may take behind the last request: LiteLLM's callbacks are told of what it does not know yet."""
+
+CANCELLED_WITHIN = 5.0
+"""Seconds in which a request that was cancelled ends, before its connection is cut."""
+
 
 class Keeper:
     """Runs `begin` now and `end` when the process stops: behind its last request, while all other tasks still run.
@@ -150,15 +156,18 @@ class Keeper:
                 await asyncio.wait([stopping], timeout=AGAIN_SECONDS)
         finally:
             stopping.cancel()
-            if self._begun is not None and not self._begun.done():
-                self._begun.cancel()
-                await asyncio.wait([self._begun])
             try:
+                await self._stop_beginning()
                 await self._finish()
             except asyncio.CancelledError:
                 # A server whose patience has ended cancels what is ending already: the rest of it is quickly done.
                 await self._finish()
                 raise
+
+    async def _stop_beginning(self) -> None:
+        if self._begun is not None and not self._begun.done():
+            self._begun.cancel()
+            await asyncio.wait([self._begun])
 
     async def _finish(self) -> None:
         try:
@@ -180,17 +189,20 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -
         return
     loop = asyncio.get_running_loop()
     running = server.server_state.tasks
+    patience = server.config.timeout_graceful_shutdown
 
     async def behind_requests() -> None:
         while not server.started or any(listening.is_serving() for listening in server.servers):  # noqa: ASYNC110
             await asyncio.sleep(LOOKS_AGAIN)
-        while requests := running - {asyncio.current_task()}:
-            await asyncio.wait(requests)
+        await _ended(running, server, patience)
         stop()
         # Not awaited itself, as whoever cancels this one, when its patience has ended, means no more than this one.
         await asyncio.wait([task])
 
     def begin_to_stop() -> None:
+        if patience is not None:
+            # Requests have as long as they would have had; uvicorn itself waits for what comes behind them, too.
+            server.config.timeout_graceful_shutdown = patience + round(ENDS_WITHIN)
         waiting = loop.create_task(behind_requests(), name="bench-proxy waits for the last request")
         running.add(waiting)
         waiting.add_done_callback(running.discard)
@@ -205,6 +217,22 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         # A method of the server's, by which others find it as well.
         signal.signal(number, MethodType(stopped, server))
+
+
+async def _ended(running: set[asyncio.Task[None]], server: uvicorn.Server, patience: float | None) -> None:
+    """Wait until no request runs; those that outlast the patience are cancelled, and their connections cut."""
+    try:
+        async with asyncio.timeout(patience):
+            while requests := running - {asyncio.current_task()}:
+                await asyncio.wait(requests)
+    except TimeoutError:
+        if requests := running - {asyncio.current_task()}:
+            log.warning("requests that still run %g seconds after the stop are cancelled: %d", patience, len(requests))
+            for request in requests:
+                request.cancel("the server stops, and its patience is over")
+            await asyncio.wait(requests, timeout=CANCELLED_WITHIN)
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
 
 
 def _in_main_thread() -> bool:

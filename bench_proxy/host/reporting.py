@@ -106,13 +106,18 @@ class Reporting:
             return
         self._waiting.append(call)
         if len(self._telling) < TOLD_AT_ONCE:
-            self._telling.add(asyncio.create_task(self._tell_waiting(), name="bench-reporting"))
+            self._tell_on()
+
+    def _tell_on(self) -> None:
+        self._telling.add(asyncio.create_task(self._tell_waiting(), name="bench-reporting"))
 
     async def close(self) -> None:
         """Report all that waits, and what ends meanwhile; give up on what a callback holds up for too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSED_WITHIN):
-                while self._telling:
+                while self._telling or self._waiting:
+                    if not self._telling:  # an event loop that ends has cancelled those who told
+                        self._tell_on()
                     await asyncio.wait(self._telling)
         if self._telling:
             log.error("LiteLLM was not told of %d calls", len(self._telling) + len(self._waiting))

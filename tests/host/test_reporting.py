@@ -150,6 +150,20 @@ async def test_closing_does_not_wait_for_ever_and_says_how_many_were_not_reporte
     assert "LiteLLM was not told of 5 calls" in caplog.text
 
 
+async def test_closing_tells_what_those_who_were_cancelled_left(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOLD_AT_ONCE", 1)
+    reporting = Reporting()
+    for said in ("cut off", "left", "left too"):
+        reporting.ended(finished(said))
+    await until(lambda: slow.began)
+    for task in asyncio.all_tasks():  # as an event loop that ends does
+        if task.get_name() == "bench-reporting":
+            task.cancel()
+    slow.gate.set()
+    await reporting.close()
+    assert slow.ended == ["left", "left too"]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_answers_do_not_wait_for_a_callback_however_many_it_has_before_it(
     upstream: Scripted, slow: Slow, monkeypatch: pytest.MonkeyPatch, stream: bool

@@ -381,7 +381,7 @@ async def test_what_is_left_while_the_writer_is_at_work_is_written_with_nobody_w
     await asyncio.sleep(0.05)  # its time is over, and the writer is not free
     gate.open()
     async with asyncio.timeout(30):
-        while lines(engine) != ["a"]:
+        while lines(engine) != ["a"]:  # noqa: ASYNC110  nobody tells when
             await asyncio.sleep(0.01)
 
 
