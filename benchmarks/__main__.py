@@ -17,7 +17,7 @@ from statistics import quantiles
 
 import uvloop
 
-from benchmarks import load, process, report, workloads
+from benchmarks import kept, load, process, report, workloads
 from benchmarks.gateways import Gateway, free_port, litellm, reference
 from benchmarks.load import Outcome
 from benchmarks.report import Sample
@@ -57,11 +57,22 @@ class Run:
     def _gateway(self, name: str, nth: int) -> Gateway:
         own = f"{nth}-{workloads.GATEWAYS.index(name)}"
         ledger = (self.memory if name == workloads.IN_MEMORY else self.disk) / own
+        if (answers := workloads.KEPT.get(name)) is not None:
+            ledger = self._kept(answers)
         if name == workloads.REFERENCE:
             return Gateway(name, self.disk / own, reference(self.upstream, workloads.collections()))
         callback = "benchmarks.unrecorded.gateway" if name == workloads.UNRECORDED else "bench_proxy.gateway"
         started = litellm(self.upstream, workloads.MODELS, workloads.block(name, ledger), callback)
         return Gateway(name, self.disk / own, started)
+
+    def _kept(self, answers: int) -> Path:
+        """Where a ledger is that holds so many; made once, since each round goes on with it."""
+        folder = self.disk / f"kept-{answers}"
+        if not folder.exists():
+            _say(f"filling a ledger with {answers:,} answers")
+            folder.mkdir()
+            kept.fill(f"sqlite:///{folder / 'bench.db'}", answers, talks=answers // 10)
+        return folder
 
     async def _idle(self, gateways: dict[str, Gateway], nth: int) -> None:
         for gateway in gateways.values():

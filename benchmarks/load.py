@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -18,12 +18,16 @@ LIMIT = aiohttp.ClientTimeout(total=120)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, and the models whose answers must come back for it. `exact`: nothing but theirs."""
+    """One request, and the models whose answers must come back for it. `exact`: nothing but theirs.
 
-    body: bytes
+    A body that is asked for is another one each time; without one it is a GET.
+    """
+
+    body: bytes | Callable[[], bytes]
     models: tuple[str, ...]
     stream: bool = False
     exact: bool = True
+    path: str = PATH
 
 
 @dataclass(slots=True)
@@ -88,7 +92,8 @@ async def _client(
         outcome.total.append(ended - began)
         outcome.first.append(first - began)
         outcome.spans.append((first, ended))
-        outcome.over.append(ended - began - max(upstream.model(name).takes for ask in turn for name in ask.models))
+        slowest = max((upstream.model(name).takes for ask in turn for name in ask.models), default=0.0)
+        outcome.over.append(ended - began - slowest)
         outcome.after.append(ended - sent)
         seats = [s["seconds"] for a in answers for s in a.bench.get("seats", ())]
         if seats:
@@ -106,13 +111,16 @@ class Answer:
 async def _ask(session: aiohttp.ClientSession, ask: Ask) -> Answer:
     first = 0.0
     body = b""
-    async with session.post(PATH, data=ask.body) as response:
+    content = ask.body if isinstance(ask.body, bytes) else ask.body()
+    async with session.request("POST" if content else "GET", ask.path, data=content or None) as response:
         async for piece in response.content.iter_any():
             first = first or time.monotonic()
             body += piece
         ended = time.monotonic()
         if response.status != 200:
             raise WrongAnswer(f"{response.status} {body[:200]!r}")
+    if not ask.models:
+        return Answer("", {}, first, ended)
     text, bench = _streamed(body) if ask.stream else _whole(body)
     return Answer(text, bench, first, ended)
 
@@ -136,7 +144,7 @@ def _streamed(body: bytes) -> tuple[str, dict[str, Any]]:
 
 def _sent(answer: Answer, ask: Ask) -> float:
     """When the slowest model had sent its answer. Raises WrongAnswer when one is missing or not as it was said."""
-    times = []
+    times = [] if ask.models else [answer.ended]
     for name in ask.models:
         pattern = upstream.said(name)
         found = pattern.fullmatch(answer.text) if ask.exact else pattern.search(answer.text)

@@ -5,78 +5,30 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from multiprocessing import Process
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from bench_proxy.errors import NotFound
-from bench_proxy.ids import call_id
-from bench_proxy.ledger.database import migrate, open_engines
-from bench_proxy.ledger.pruning import DAY_MS
-from bench_proxy.ledger.schema import panels, seats, verdicts
+from bench_proxy.ledger.database import open_engines
+from bench_proxy.ledger.schema import seats
 from bench_proxy.ledger.store import SqlLedger
-from bench_proxy.ledger.values import now_ms
 from bench_proxy.records import Verdict
+from benchmarks import kept
 
-PANELS = 200_000
-SEATS = 5
-TEXT = "An answer of some length, as models give them. " * 40
-AT_ONCE = 1000
+ANSWERS = 1_000_000
 MOST_MB = 50
 
 
 def main() -> None:
-    panel_count = int(sys.argv[1]) if len(sys.argv) > 1 else PANELS
+    answers = int(sys.argv[1]) if len(sys.argv) > 1 else ANSWERS
     with tempfile.TemporaryDirectory() as directory:
         url = f"sqlite:///{directory}/bench.db"
-        # In a process of its own: memory that it took and gave back would hide what pruning takes.
-        filling = Process(target=fill, args=(url, panel_count))
-        filling.start()
-        filling.join()
+        kept.fill(url, answers)
         size = Path(directory, "bench.db").stat().st_size
-        print(f"a ledger of {panel_count * SEATS:,} answers, {size:,} bytes")
+        print(f"a ledger of {answers:,} answers, {size:,} bytes")
         asyncio.run(measure(url))
-
-
-def fill(url: str, panel_count: int) -> None:
-    writer, reader = open_engines(url)
-    migrate(writer)
-    for start in range(0, panel_count, AT_ONCE):
-        numbers = range(start, min(start + AT_ONCE, panel_count))
-        with writer.begin() as connection:
-            connection.execute(panels.insert(), [panel_row(number) for number in numbers])
-            connection.execute(seats.insert(), [row for number in numbers for row in seat_rows(number)])
-            connection.execute(verdicts.insert(), [verdict_row(number) for number in numbers])
-    for engine in (writer, reader):
-        engine.dispose()
-
-
-def panel_row(number: int) -> dict[str, Any]:
-    """Two days old; the last ones are the youngest."""
-    row = {"owner": "o", "collection": "core", "model": "bench/core", "reply": "all", "shape": "general"}
-    row |= {"shape_by": "default", "asked": TEXT, "skipped": "[]", "note": ""}
-    return {**row, "id": name(number), "at_ms": now_ms() - 2 * DAY_MS, "partial": False, "seconds": 1.0}
-
-
-def seat_rows(number: int) -> Iterator[dict[str, Any]]:
-    for seat in range(1, SEATS + 1):
-        row = {"call": call_id(name(number), "member", seat), "panel": name(number), "number": seat, "owner": "o"}
-        row |= {"at_ms": now_ms() - 2 * DAY_MS, "collection": "core", "shape": "general", "kind": "member", "mask": ""}
-        row |= {"alias": f"model-{seat}", "status": "ok", "late": False, "seconds": 1.0, "answer": TEXT, "note": ""}
-        yield {**row, "real": "[]", "false": "[]", "judged_by": ""}
-
-
-def verdict_row(number: int) -> dict[str, Any]:
-    row = {"call": call_id(name(number), "member", 1), "at_ms": now_ms(), "owner": "o", "useful": True}
-    return {**row, "note": "", "real": "[]", "false": "[]", "judged_by": ""}
-
-
-def name(number: int) -> str:
-    return f"p20260101-000000-{number:016}"
 
 
 async def measure(url: str) -> None:

@@ -102,6 +102,7 @@ COLUMNS = {
     ),
     "further": (Column("CPU µs", "cpu_us"), Column("CPU ratio", "cpu_us", "ratio")),
     "ledger": (*CPU, Column("p50 ms", "p50_ms"), Column("p50 ratio", "p50_ms", "ratio")),
+    "growth": (*CPU, Column("p50 ms", "p50_ms"), Column("p50 ratio", "p50_ms", "ratio")),
 }
 TITLES = {
     "start": "Start: until the first answer, and at rest",
@@ -115,6 +116,7 @@ TITLES = {
     "turns": "Turns: route mode, streamed, 8 in flight",
     "further": "Further: what one more costs",
     "ledger": "Ledger: what keeping the record costs",
+    "growth": "Growth: with what is kept, with collections, with turns",
 }
 
 

@@ -1,12 +1,15 @@
 """What is measured: a table of cases, each asked of several gateways by turns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from benchmarks import kept
 from benchmarks.load import Ask
 
 BARE = "LiteLLM"
@@ -21,7 +24,16 @@ IN_MEMORY = "ledger in memory"
 NO_CONTENT = "ledger on disk, content: none"
 UNRECORDED = "no ledger"
 """Four more with bench-proxy, for one workload: a process that has done others before it has more to collect."""
-GATEWAYS = (BARE, CONTROL, MOUNTED, ROUTED, REFERENCE, ON_DISK, IN_MEMORY, NO_CONTENT, UNRECORDED)
+LITTLE_KEPT = "1,000 answers kept"
+MUCH_KEPT = "1,000,000 answers kept"
+KEPT = {LITTLE_KEPT: 1_000, MUCH_KEPT: 1_000_000}
+"""Answers in the ledger when the process starts, and a tenth as many conversations."""
+MANY_COLLECTIONS = "1,000 further collections"
+GATEWAYS = (
+    *(BARE, CONTROL, MOUNTED, ROUTED, REFERENCE),
+    *(ON_DISK, IN_MEMORY, NO_CONTENT, UNRECORDED),
+    *(LITTLE_KEPT, MUCH_KEPT, MANY_COLLECTIONS),
+)
 
 QUESTION = (
     "We have a job that takes a minute and a caller who waits for it. What would you do, and what would you not do?"
@@ -45,6 +57,8 @@ MODELS = dict.fromkeys(
     [*FAST, *(name for names in PACED.values() for name in names), *STREAMED.values(), *HELD.values()], "hosted_vllm"
 ) | dict.fromkeys(TRANSLATED.values(), "anthropic")
 """The provider of each model."""
+EXPLORED = "explored"
+"""A collection whose explorers are the other two of the fast models."""
 MANY, FEW = "500 chunks as fast as they come", "2 chunks"
 PARSED = ", from an Anthropic server"
 ALONE = "3 members, models take 300 ms, 1 at a time"
@@ -89,9 +103,11 @@ def block(gateway: str, ledger: Path) -> Mapping[str, Any] | None:
     if gateway in {BARE, CONTROL}:
         return None
     lane = "router" if gateway == ROUTED else "auto"
+    further = {f"further-{n}": FAST[:3] for n in range(1000 if gateway == MANY_COLLECTIONS else 0)}
+    seated = {name: {"members": members, "explorers": 0} for name, members in (collections() | further).items()}
     return {
-        "models": {name: {"lane": lane, "vision": True} for name in MODELS},
-        "collections": {name: {"members": members, "explorers": 0} for name, members in collections().items()},
+        "models": {name: {"lane": lane, "vision": True, "explore": name in FAST} for name in MODELS},
+        "collections": {**seated, EXPLORED: {"members": FAST[:3], "explorers": 2}},
         "ledger": {
             "url": f"sqlite:///{ledger / 'bench.db'}",
             "content": "none" if gateway == NO_CONTENT else "full",
@@ -140,6 +156,39 @@ def turn(collection: str) -> Callable[[str], Sequence[Ask]]:
     return lambda gateway: own if gateway in {BARE, CONTROL} else asked
 
 
+def conversations(question: Callable[[], str]) -> Callable[[str], Sequence[Ask]]:
+    """The first turn of one, another each time."""
+    asked = [Ask(lambda: _chat("bench/fast-3:route", question()), (), exact=False)]
+    return lambda _: asked
+
+
+def verdicts() -> Callable[[str], Sequence[Ask]]:
+    """Each on another answer of those that were kept, and another one than it had."""
+    asked = {}
+    for gateway, answers in KEPT.items():
+        told = ({"call": kept.call(n % answers), "useful": n // answers % 2 == 0} for n in count())
+        asked[gateway] = [Ask(partial(_next, told), (), path="/bench/verdict")]
+    return lambda gateway: asked[gateway]
+
+
+def _next(told: Iterator[object]) -> bytes:
+    return orjson.dumps(next(told))
+
+
+def shown(path: str) -> Callable[[str], Sequence[Ask]]:
+    asked = [Ask(b"", (), path=path)]
+    return lambda _: asked
+
+
+def history(turns: int) -> Callable[[str], Sequence[Ask]]:
+    """A panel that is asked at the end of a long conversation."""
+    said = [{"role": ("user", "assistant")[n % 2], "content": QUESTION * 3} for n in range(turns - turns % 2)]
+    messages = [*said, {"role": "user", "content": QUESTION}]
+    fan_out = [Ask(orjson.dumps({"model": name, "messages": messages}), (name,)) for name in FAST[:3]]
+    asked = [Ask(orjson.dumps({"model": "bench/fast-3", "messages": messages}), tuple(FAST[:3]), exact=False)]
+    return lambda gateway: fan_out if gateway == BARE else asked
+
+
 def _image(size: int) -> list[dict[str, object]]:
     url = "data:image/png;base64," + "iVBORw0KGgo" * (size // 11)
     return [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": {"url": url}}]
@@ -152,10 +201,22 @@ def cases() -> list[Case]:
     limit = (REFERENCE, MOUNTED)
     between = (REFERENCE, BARE, MOUNTED)
     routed = (BARE, MOUNTED, ROUTED)
+    more = (MOUNTED, MANY_COLLECTIONS)
     ledgers = (UNRECORDED, ON_DISK, IN_MEMORY, NO_CONTENT)
     paced = {pace: panel(_collection(pace, 3), names[:3]) for pace, names in PACED.items()}
     streamed = panel(_collection("300 ms", 3), PACED["300 ms"][:3], stream=True)
     image = panel("fast-3", FAST[:3], _image(10_000_000))
+    numbers = count()
+    new = conversations(lambda: f"{QUESTION} ({next(numbers)})")
+    fast, explored = panel("fast-3", FAST[:3]), panel(EXPLORED, FAST)
+    kept_cases = {
+        "a panel of 3": fast,
+        "a panel of 3 and 2 explorers": explored,
+        "the first turn of a conversation": new,
+        "a verdict": verdicts(),
+        "the record": shown("/bench/record"),
+        "the newest 20 panels": shown("/bench/panels?limit=20"),
+    }
     return [
         # Before anything else has filled the processes' memory.
         Case("held", "200 turns", between, turn("held"), turns=200, at_once=200, spread=2, held=True, full=True),
@@ -178,6 +239,21 @@ def cases() -> list[Case]:
         Case("turns", f"{FEW}{PARSED}", against, turn("messages-2"), turns=80, at_once=8, windows=8),
         Case("ledger", "3 members", ledgers, panel("fast-3", FAST[:3]), turns=64, at_once=16, windows=8, full=True),
         Case("ledger", ALONE, ledgers, paced["300 ms"], turns=30, at_once=1, full=True),
+        *(
+            Case("growth", title, tuple(KEPT), asked, turns=64, at_once=8, windows=6, full=True)
+            for title, asked in kept_cases.items()
+        ),
+        Case("growth", "a panel of 3, of many collections", more, fast, turns=64, at_once=8, windows=6, full=True),
+        Case(
+            "growth",
+            "a panel of 3 behind 1,000 turns",
+            against,
+            history(1000),
+            turns=12,
+            at_once=4,
+            windows=4,
+            full=True,
+        ),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +16,9 @@ BENCH_MODEL = re.compile(r"^bench(?:$|[/:])", re.IGNORECASE)
 
 LONGEST_ECHO = 100
 """Characters of what was sent that an error repeats."""
+
+MOST_LISTED = 100
+"""Collections that an error names."""
 
 Alias = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")]
 """No control characters and line ends: a wildcard of LiteLLM's serves any name, and names stand in log lines."""
@@ -106,15 +110,16 @@ def _says(body: Mapping[str, Any]) -> bool:
 
 def _split(model: str, config: Config, callable_collections: list[str]) -> tuple[str, ReplyMode | None]:
     """`bench/core:merged` → (`core`, `merged`). Ollama's `:latest` means no mode."""
-    menu = _menu(config, callable_collections)
     if not model.lower().startswith(MODEL_PREFIX) or len(model) == len(MODEL_PREFIX):
+        menu = _menu(config, callable_collections)
         raise InvalidRequest(f'"{model[:LONGEST_ECHO]}" names no collection. {menu}', param="model")
     name = collection_of(model)
     suffix = model[len(MODEL_PREFIX) + len(name) + 1 :]
     if name not in callable_collections:
         name = name[:LONGEST_ECHO]
         raise UnknownModel(
-            f'there is no collection "{name}"{closest(name, callable_collections) or "."} {menu}',
+            f'there is no collection "{name}"{closest(name, callable_collections) or "."} '
+            f"{_menu(config, callable_collections)}",
             param="model",
             code="model_not_found",
         )
@@ -126,7 +131,7 @@ def _split(model: str, config: Config, callable_collections: list[str]) -> tuple
     suffix = suffix[:LONGEST_ECHO]
     raise InvalidRequest(
         f'unknown reply mode ":{suffix}"{closest(suffix, REPLY_MODES) or "."} The modes are: '
-        f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {menu}",
+        f"{', '.join(f':{mode}' for mode in REPLY_MODES)}. {_menu(config, callable_collections)}",
         param="model",
     )
 
@@ -135,10 +140,12 @@ def _menu(config: Config, names: list[str]) -> str:
     if not names:
         return "This key may call no collection."
     lines = []
-    for name in names:
+    for name in islice(names, MOST_LISTED):
         collection = config.collections[name]
         tags = f" [{', '.join(collection.tags)}]" if collection.tags else ""
         lines.append(f"{MODEL_PREFIX}{name}{f': {collection.description}' if collection.description else ''}{tags}")
+    if len(names) > MOST_LISTED:
+        lines.append(f"and {len(names) - MOST_LISTED} more, which GET /bench/collections lists")
     return "Collections that this key may call: " + "; ".join(lines)
 
 

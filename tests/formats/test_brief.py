@@ -65,6 +65,15 @@ def test_a_collection_that_this_key_may_not_call_is_as_unknown_as_any_other() ->
     assert "few" not in hidden.message
 
 
+def test_of_very_many_collections_an_error_names_the_first_and_says_where_the_others_are() -> None:
+    many = [f"core-{n}" for n in range(1, 1001)]
+    config = Config.model_validate({"collections": {name: {"members": ["gpt"]} for name in many}})
+    with pytest.raises(UnknownModel) as error:
+        read_brief({"model": "bench/core-"}, {}, config, many, stream=False, include_usage=False)
+    named = error.value.message.partition("may call: ")[2].split("; ")
+    assert named == [*(f"bench/{name}" for name in many[:100]), "and 900 more, which GET /bench/collections lists"]
+
+
 def test_a_key_that_may_call_no_collection_is_told_so() -> None:
     with pytest.raises(UnknownModel, match="may call no collection"):
         brief(names=())
