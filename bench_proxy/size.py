@@ -90,6 +90,8 @@ def text_tokens(text: str) -> float:
 
 def _message(message: Mapping[str, Any], beside: _Beside) -> float:
     content = message.get("content")
+    if isinstance(content, str) and len(message) == 2 and "role" in message:  # most, in a long conversation
+        return text_tokens(content)
     beside.opaque += _unknown(message, MESSAGE_KEYS)
     written = sum(text_tokens(_json(message[name])) for name in WRITTEN_FIELDS if message.get(name))
     return written + _text(content if isinstance(content, list) else [content], beside)
