@@ -29,8 +29,8 @@ $(VENV)/ready: requirements-dev.lock pyproject.toml
 demo: $(VENV)/ready ## a proxy with offline models: two panels, a verdict, the record
 	$(VENV)/bin/bench-proxy demo
 
-run: $(VENV)/ready ## the same, and the proxy runs on until Ctrl-C
-	$(VENV)/bin/bench-proxy demo --keep
+run: $(VENV)/ready ## the same, and the proxy runs on until Ctrl-C, on port 4000 or PORT=…
+	$(VENV)/bin/bench-proxy demo --keep $(if $(PORT),--port $(PORT))
 
 test: $(VENV)/ready ## the tests
 	$(PYTHON) -m pytest

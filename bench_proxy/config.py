@@ -392,8 +392,9 @@ def without_collections(source: Source) -> str:
     if "bench" not in document and "collections" in document:
         return "is a bench block itself; give LiteLLM's file, which names it"
     if source.block_file == source.litellm_file and "bench" not in document:
-        return f"bench: there is no such block{closest('bench', map(str, document))}"
-    return "collections: there is none"
+        meant = [name for name in map(str, document) if closest(name, ["bench"])]
+        return f'{meant[0]}: write "bench"' if meant else "bench: there is no such block"
+    return "bench.collections: there is none; at least one names its members"
 
 
 def _block_in(document: dict[str, Any], file: Path) -> tuple[Path, Any]:

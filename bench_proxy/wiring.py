@@ -52,6 +52,8 @@ TAKEN = (
 STARTING = "bench-proxy is starting; ask again in a moment"
 NOT_STARTED = "bench-proxy could not start; the proxy's log says why"
 
+NEW_MODELS = "\n(LiteLLM knows a model that was added to model_list after a restart.)"
+
 FREEZE_AFTER = 2.0
 """Seconds after the first request, when LiteLLM has imported what it imports late."""
 
@@ -77,6 +79,7 @@ class Extension:
         if file is None:
             raise ConfigError("bench-proxy", ["start LiteLLM with --config: the bench: block stands in its file"])
         self._config, self._source = load(file, override=environment().bench_config)
+        self._current = True
         if is_taken(master_key(file)):
             raise ConfigError(str(file), [TAKEN])
         self._known = Known(mount.router, self.config)
@@ -111,7 +114,7 @@ class Extension:
         host = requiring_key(Authentication(), lambda: self._config.access.require_key)
         admission = Admission(host, self._key_store, charge, lambda: self._config.collections, check_body)
         answering = Answering(self.bench, admission, Hooks())
-        own = routes.build(self.bench, admission, self._lane, self._key_store)
+        own = routes.build(self.bench, admission, self._lane, self._key_store, lambda: self._current)
         listing = Listing(self.bench, admission)
         gate = Gate(
             mount.host_app(),
@@ -191,7 +194,7 @@ class Extension:
             self._lanes = {name: facts.lane for name, facts in self._config.models.items()}
         return self._lanes
 
-    async def _end(self) -> None:
+    async def _end(self, patience: float | None = None) -> None:
         """In this order, since each may still need what is behind it; none is left out because another failed."""
         tasks = [task for task in (self._watching, self._sharing, self._pruning) if task is not None]
         for task in tasks:
@@ -209,7 +212,7 @@ class Extension:
                 last_first.push_async_callback(self._bench.routing.finish)
             if self._installation is not None:
                 PROVIDING.leave(self._installation)
-                last_first.push_async_callback(self._installation.close)
+                last_first.push_async_callback(self._installation.close, patience)
 
     async def _watch(self) -> None:
         """Reload when a file changed, or SIGHUP said so."""
@@ -230,18 +233,19 @@ class Extension:
         known = None if mount.models_in_database() or router is None else frozenset(router.get_model_names())
         panels = models.panels(router) if router is not None else frozenset()
         override, file = environment().bench_config, self._source.litellm_file
+        self._current = False
         try:
             # In a thread: a long file takes a second, in which no stream would go on.
             fresh, self._source = await asyncio.to_thread(load, file, override=override, models=known, panels=panels)
         except ConfigError as error:
-            log.error("the changed configuration is not used:\n%s", error)
+            log.error("the changed configuration is not used:\n%s%s", error, NEW_MODELS if known is not None else "")
             return
         except Exception:  # whatever a file can hold, the next change is looked at again
             log.exception("the changed configuration is not used")
             return
         if fresh.ledger.url != self._config.ledger.url:
             log.warning("ledger.url changed: it takes effect at the next start")
-        self._config = fresh
+        self._config, self._current = fresh, True
         log.info("configuration reloaded; collections: %d", len(fresh.collections))
 
 

@@ -41,7 +41,7 @@ def test_no_request_gets_a_fault_of_ours_a_hang_or_a_secret(fuzzed_proxy: Proxy,
         # Or else the requests are no longer of every kind, and the rest of this test says little.
         assert {"200", "400", "401", "404", "415"} <= {status.split()[0] for status in run.statuses}
         assert set(MODELS) <= {call.model for call in upstream.calls()}
-        assert client.get("/bench/health/ready").json() == {"status": "ok", "ledger": "ok"}
+        assert client.get("/bench/health/ready").json() == {"status": "ok", "ledger": "ok", "configuration": "ok"}
         assert client.get("/bench/panels").json()["panels"], "SQL in a request has emptied the ledger"
     assert not faults_of_log(fuzzed_proxy.log(), secrets)
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -259,6 +260,32 @@ def test_a_stop_that_requests_hold_up_for_too_long_ends_as_well(upstream: Upstre
     upstream.release("gate-a")
 
 
+def test_a_panel_that_litellm_itself_was_asked_for_is_stopped_with_its_request(upstream: Upstream) -> None:
+    """LiteLLM knows the collection as a model: its caller's leaving does not end the panel."""
+    models = {**MODELS, "council": {"litellm_params": {"model": "bench/gated"}}}
+    env = {"GRACEFUL_SHUTDOWN_TIMEOUT": "1"}
+    upstream.clear()
+    with Proxy(upstream.api_base, models, bench=BENCH, env=env) as stopped:
+        with stopped.client() as caller, ThreadPoolExecutor(1) as beside:
+            held = beside.submit(ask, caller, "council")
+            upstream.wait_for(lambda calls: "gate-a" in [call.model for call in calls], 30)
+            assert stopped.stop(timeout=30) == 0
+            assert held.exception() is not None or held.result().status_code >= 500
+        assert [file.name for file in stopped.directory.glob("*.db*")] == ["bench.db"]
+    upstream.release("gate-a")
+
+
+def test_a_client_that_does_not_read_holds_up_no_stop(upstream: Upstream) -> None:
+    with Proxy(upstream.api_base, MODELS, bench=BENCH, env={"GRACEFUL_SHUTDOWN_TIMEOUT": "1"}) as stopped:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", stopped.port))
+            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n" * 20)  # megabytes each
+            time.sleep(2)  # until the server has something that it cannot send
+            assert stopped.stop(timeout=30) == 0
+        assert [file.name for file in stopped.directory.glob("*.db*")] == ["bench.db"]
+
+
 def test_a_shadow_that_is_stopped_is_not_its_members_failure(upstream: Upstream) -> None:
     bench = {**BENCH, "route": {"shadow": 1, "explore_share": 0}}
     upstream.clear()
@@ -396,6 +423,9 @@ def test_a_bad_file_is_logged_and_the_old_configuration_stays(
         hang_up(survivor)
         assert eventually(lambda: survivor.log().count(told) > seen)
         assert collections(caller) == before
+        ready = caller.get("/bench/health/ready")
+        assert (ready.status_code, ready.json()["status"]) == (200, "ok")
+        assert "is not used" in ready.json()["configuration"]
         panel(caller, "bench/pair")
 
 

@@ -62,10 +62,9 @@ def check_config(file: Path, lanes: bool) -> None:
         )
     click.echo(f"{source.block_file}: {_counted(len(config.collections), 'collection')}, no fault")
     for name, collection in config.collections.items():
-        explorers = config.explorers_of(name)
-        click.echo(
-            f"  bench/{name}: {', '.join(collection.members)} + {_counted(explorers, 'explorer')}, {collection.reply}"
-        )
+        # A turn of route mode has none.
+        beside = "" if collection.reply == "route" else f" + {_counted(config.explorers_of(name), 'explorer')}"
+        click.echo(f"  bench/{name}: {', '.join(collection.members)}{beside}, {collection.reply}")
     if lanes:
         _show_lanes(file, config)
 

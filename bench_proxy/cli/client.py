@@ -27,7 +27,7 @@ def reaching(command: F) -> F:
 
 def reaching_as_admin(command: F) -> F:
     """The same for what only an admin may: a bench key is none's."""
-    said = "Default: $BENCH_KEY, or $LITELLM_MASTER_KEY where that is a bench key or not set."
+    said = "Default: $BENCH_KEY unless that is a bench key, else $LITELLM_MASTER_KEY."
     return _addressed(click.option("--key", default=_admins_key, help=said)(command))
 
 

@@ -5,6 +5,7 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -133,14 +134,16 @@ class Installation:
             if not self._closed:
                 asyncio.run_coroutine_threadsafe(stream.aclose(), self._synchronous())
 
-    async def close(self) -> None:
-        """Wait for the panels that still run, their late seats included, and let go of the ledger."""
+    async def close(self, patience: float | None = None) -> None:
+        """Wait for the panels that still run, their late seats included, and let go of the ledger. Those that are not
+        done after `patience` seconds are stopped; None is no limit.
+        """
         self._closed = True
         for loop, here in list(self._loops.items()):
             if loop is asyncio.get_running_loop():
-                await self._leave(here)
+                await self._leave(here, patience)
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._leave(here), loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._leave(here, patience), loop))
             else:
                 await self._bury(here)
         self._loops.clear()
@@ -160,8 +163,14 @@ class Installation:
         await asyncio.shield(here.bench)
         return here
 
-    async def _leave(self, here: _Here) -> None:
-        while here.panels:
+    async def _leave(self, here: _Here, patience: float | None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while here.panels:
+                    await asyncio.wait(here.panels)
+        for panel in here.panels:
+            panel.cancel()
+        if here.panels:
             await asyncio.wait(here.panels)
         await self._bury(here)
 

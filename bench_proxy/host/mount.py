@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import threading
@@ -106,11 +107,19 @@ AGAIN_SECONDS = 5.0
 LOOKS_AGAIN = 0.05
 """Seconds between two looks at whether a server that is to stop still takes requests."""
 
-ENDS_WITHIN = 60.0
+ENDS_WITHIN = 60
 """Seconds that we may take behind the last request: LiteLLM's callbacks are told of what it does not know yet."""
 
 CANCELLED_WITHIN = 5.0
 """Seconds in which a request that was cancelled ends, before its connection is cut."""
+
+LEAVES_WITHIN = 30.0
+"""Seconds from our end until the process is left. Python waits for threads, and those of callbacks may never end; the
+signal that stopped LiteLLM alone would have killed them.
+"""
+
+Stop = Callable[[float | None], None]
+"""Told that no request runs any more, and how many seconds are left to what goes on without one; None is no limit."""
 
 
 class Keeper:
@@ -121,16 +130,22 @@ class Keeper:
     cancelled. Other servers that end their event loop cancel the tasks that are left, and wait for them.
     """
 
-    def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[float | None], Awaitable[None]]) -> None:
+        """`end` is told how many seconds it may wait for work that nobody asks for any more; None is no limit."""
         self._begin = begin
         self._end = end
         self._begun: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._patience: float | None = None
 
     def start(self) -> None:
         self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="bench-proxy")
-        wait_for_when_stopping(self._keeping, self._stopping.set)
+        wait_for_when_stopping(self._keeping, self._stop)
+
+    def _stop(self, patience: float | None) -> None:
+        self._patience = patience
+        self._stopping.set()
 
     @property
     def beginning(self) -> bool:
@@ -161,22 +176,24 @@ class Keeper:
                 await self._finish()
             except asyncio.CancelledError:
                 # A server whose patience has ended cancels what is ending already: the rest of it is quickly done.
+                await self._stop_beginning()
                 await self._finish()
                 raise
 
     async def _stop_beginning(self) -> None:
         if self._begun is not None and not self._begun.done():
-            self._begun.cancel()
+            if not self._begun.cancelling():
+                self._begun.cancel()
             await asyncio.wait([self._begun])
 
     async def _finish(self) -> None:
         try:
-            await self._end()
+            await self._end(self._patience)
         except Exception:  # nobody else would say it
             log.exception("bench-proxy did not end well")
 
 
-def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
+def wait_for_when_stopping(task: asyncio.Task[None], stop: Stop) -> None:
     """When a signal stops uvicorn, call `stop` behind its last request, and let it wait for the task as for requests.
 
     Without it SIGTERM would kill the process behind the last request: uvicorn raises the signal that has stopped it
@@ -194,15 +211,17 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -
     async def behind_requests() -> None:
         while not server.started or any(listening.is_serving() for listening in server.servers):  # noqa: ASYNC110
             await asyncio.sleep(LOOKS_AGAIN)
-        await _ended(running, server, patience)
-        stop()
+        stop(await _ended(running, server, patience))
         # Not awaited itself, as whoever cancels this one, when its patience has ended, means no more than this one.
         await asyncio.wait([task])
+        leaving = threading.Timer(LEAVES_WITHIN, os._exit, [0])
+        leaving.daemon = True
+        leaving.start()
 
     def begin_to_stop() -> None:
         if patience is not None:
             # Requests have as long as they would have had; uvicorn itself waits for what comes behind them, too.
-            server.config.timeout_graceful_shutdown = patience + round(ENDS_WITHIN)
+            server.config.timeout_graceful_shutdown = patience + ENDS_WITHIN
         waiting = loop.create_task(behind_requests(), name="bench-proxy waits for the last request")
         running.add(waiting)
         waiting.add_done_callback(running.discard)
@@ -217,22 +236,29 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Callable[[], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         # A method of the server's, by which others find it as well.
         signal.signal(number, MethodType(stopped, server))
+    if server.should_exit:  # already, while LiteLLM was starting
+        loop.call_soon(begin_to_stop)
 
 
-async def _ended(running: set[asyncio.Task[None]], server: uvicorn.Server, patience: float | None) -> None:
-    """Wait until no request runs; those that outlast the patience are cancelled, and their connections cut."""
+async def _ended(running: set[asyncio.Task[None]], server: uvicorn.Server, patience: float | None) -> float | None:
+    """Wait until no request runs and no connection is open, and return what is left of the patience. What outlasts it
+    is cancelled, and the connections are cut: that of a client which does not read stays open behind its request, too.
+    """
+    loop, connections = asyncio.get_running_loop(), server.server_state.connections
+    began = loop.time()
     try:
         async with asyncio.timeout(patience):
-            while requests := running - {asyncio.current_task()}:
-                await asyncio.wait(requests)
+            while connections or running - {asyncio.current_task()}:  # noqa: ASYNC110  uvicorn tells nobody
+                await asyncio.sleep(LOOKS_AGAIN)
     except TimeoutError:
         if requests := running - {asyncio.current_task()}:
             log.warning("requests that still run %g seconds after the stop are cancelled: %d", patience, len(requests))
             for request in requests:
                 request.cancel("the server stops, and its patience is over")
             await asyncio.wait(requests, timeout=CANCELLED_WITHIN)
-        for connection in list(server.server_state.connections):
+        for connection in list(connections):
             connection.transport.abort()
+    return None if patience is None else max(0.0, began + patience - loop.time())
 
 
 def _in_main_thread() -> bool:

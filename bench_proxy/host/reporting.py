@@ -33,6 +33,9 @@ TOLD_WITHIN = 30.0
 CLOSED_WITHIN = 30.0
 """Seconds that a callback of the operator's may take, and all of them together at the end."""
 
+CANCELLED_WITHIN = 5.0
+"""Seconds in which a callback that was cancelled ends, before nobody waits for it any more."""
+
 OWN = frozenset(
     {
         "PromptCacheObserver",
@@ -125,7 +128,7 @@ class Reporting:
             stopped, self._telling = self._telling, set()
             for task in stopped:
                 task.cancel()
-            await asyncio.wait(stopped)
+            await asyncio.wait(stopped, timeout=CANCELLED_WITHIN)
 
     async def _tell_waiting(self) -> None:
         try:

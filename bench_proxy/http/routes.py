@@ -88,10 +88,14 @@ def build(
     authenticate: Authenticate,
     lane: Lane = lambda _alias: {},
     keys: Callable[[], KeyStore] | None = None,
+    current: Callable[[], bool] = lambda: True,
 ) -> FastAPI:
-    """The app that answers everything below /bench; errors have OpenAI's shape. Without `keys` nobody makes any."""
+    """The app that answers everything below /bench; errors have OpenAI's shape. Without `keys` nobody makes any.
+
+    `current` says whether the configuration is that of the file: one that cannot be used is not taken up.
+    """
     app = FastAPI(title="bench-proxy", openapi_url="/bench/openapi.json", docs_url=None, redoc_url=None)
-    app.include_router(_open_routes(bench))
+    app.include_router(_open_routes(bench, current))
     app.include_router(_routes(bench, authenticate, lane), responses=DESCRIBED)
     if keys is not None:
         app.include_router(bench_keys.build(bench, keys, authenticate), responses=DESCRIBED)
@@ -102,7 +106,7 @@ def build(
     return app
 
 
-def _open_routes(bench: Callable[[], Bench]) -> APIRouter:
+def _open_routes(bench: Callable[[], Bench], current: Callable[[], bool]) -> APIRouter:
     """Probes ask nobody who they are: no model call, no LiteLLM call."""
     router = APIRouter(prefix="/bench/health")
 
@@ -113,10 +117,12 @@ def _open_routes(bench: Callable[[], Bench]) -> APIRouter:
     @router.get("/ready", responses={503: {"description": "bench-proxy is starting, or the ledger cannot be reached."}})
     async def ready() -> JSONResponse:
         healthy = await bench().ledger.healthy()
-        return JSONResponse(
-            {"status": "ok" if healthy else "degraded", "ledger": "ok" if healthy else "unreachable"},
-            status_code=200 if healthy else 503,
-        )
+        told = {
+            "status": "ok" if healthy else "degraded",
+            "ledger": "ok" if healthy else "unreachable",
+            "configuration": "ok" if current() else "the changed file is not used; the proxy's log says why",
+        }
+        return JSONResponse(told, status_code=200 if healthy else 503)
 
     return router
 

@@ -17,7 +17,7 @@ Key = tuple[str, str, str, str]
 class Gathering:
     """For one writer thread. What a transaction has gathered and never sent is gone when the next one gathers."""
 
-    def __init__(self, add_panels: Any, add_to_sums: Any) -> None:
+    def __init__(self, add_panels: sa.Insert, add_to_sums: sa.Insert) -> None:
         """`add_panels` adds rows that are not there yet, `add_to_sums` a row of counts to the row of its key."""
         self._add_panels = _Prepared(add_panels)
         self._change_panels = _Prepared(panels.update().where(panels.c.id == sa.bindparam("of")))

@@ -101,8 +101,10 @@ class SqlLedger:
     async def close(self) -> None:
         """Commit what waits, then let go of the database."""
         self._closed = True
-        await self._writer.close()
-        await asyncio.to_thread(self._readers.shutdown)
+        ending = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bench-ledger-end")
+        await self._writer.close(ending)
+        await asyncio.get_running_loop().run_in_executor(ending, self._readers.shutdown)
+        ending.shutdown(wait=False)
         for engine in (self._writing, self._reading):
             engine.dispose()
 
@@ -152,8 +154,7 @@ class SqlLedger:
             await self._writer.leave(write, partial(self._not_answered, panel))
             return
         await self._durable_of(panel, write, urgent=urgent)
-        if (why := self._lost.pop(panel, None)) is not None:
-            raise LedgerUnavailable(f"an answer of {panel} is not on the record: {why}")
+        self._tell_of_lost(panel)
 
     async def count_use(self, owner: str, use: Use) -> None:
         if keys.counts(owner, use):
@@ -161,22 +162,27 @@ class SqlLedger:
 
     async def closed(self, report: Report) -> None:
         panel = report.seating.panel
-        self._lost.pop(panel, None)
         values = {"partial": report.partial, "seconds": report.seconds, "note": report.note}
         if (row := self._unwritten.get(panel)) is not None:  # as whoever writes it then has to write it
             self._unwritten[panel] = {**row, **values}
         change = {"of": panel, **values}
         await self._durable_of(panel, lambda c: self._gathering.change_panel(c, change), urgent=False)
+        self._tell_of_lost(panel)
 
     def _not_opened(self, row: Mapping[str, Any], error: Exception) -> None:
         """A row that could not be written is written with the next one of its panel: the ledger may work by then."""
         log.warning("panel %s is not on the record yet: %s", row["id"], error)
         if isinstance(error, LedgerUnavailable):  # else it never will be, and must not take its seats with it
-            _put(self._unwritten, row["id"], row)
+            _remember(self._unwritten, row["id"], row)
 
     def _not_answered(self, panel: str, error: Exception) -> None:
-        """Said by the next answer of the panel that is waited for."""
-        _put(self._lost, panel, str(error))
+        """Raised by what of the panel is waited for next."""
+        log.warning("an answer of panel %s is not on the record: %s", panel, error)
+        _remember(self._lost, panel, str(error))
+
+    def _tell_of_lost(self, panel: str) -> None:
+        if (why := self._lost.pop(panel, None)) is not None:
+            raise LedgerUnavailable(f"an answer of {panel} is not on the record: {why}")
 
     async def _durable_of(self, panel: str, write: Callable[[Connection], T], *, urgent: bool) -> T:
         """A write about a panel, behind the panel's own row where that was lost."""
@@ -519,10 +525,10 @@ class SqlLedger:
         self._gathering.count_twice(connection, seat["collection"], seat["owner"], seat["alias"], seat["shape"], change)
 
 
-def _put(unwritten: dict[str, T], panel: str, what: T) -> None:
-    unwritten[panel] = what
-    if len(unwritten) > MOST_UNWRITTEN:
-        del unwritten[next(iter(unwritten))]
+def _remember(of_panels: dict[str, T], panel: str, what: T) -> None:
+    of_panels[panel] = what
+    if len(of_panels) > MOST_UNWRITTEN:
+        del of_panels[next(iter(of_panels))]
 
 
 def _behind(now: int, seated: Iterable[int]) -> int:

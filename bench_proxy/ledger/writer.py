@@ -1,4 +1,4 @@
-"""Group commit: one thread writes, in one transaction, whatever has come while it wrote what was before.
+"""Group commit: one thread that writes whatever is waiting in one transaction.
 
 A caller who needs durability awaits its write; the others leave theirs to be committed with it, in the order in which
 they came. A write that is not urgent waits a little for one that is: so the answers of a panel that come together cost
@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from concurrent.futures import Executor
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
@@ -37,7 +37,7 @@ MOST_TRIES = 5
 
 
 class Writer:
-    """Lives in one event loop; `close` waits until all that was put is committed.
+    """Lives in one event loop, but for `close`, which waits until all that was put is committed: from any.
 
     `failing` says that the last commit found the database gone, full or locked.
     """
@@ -51,13 +51,10 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(most_waiting)
         self._waiting: deque[_Waiting] = deque()
-        self._due = False
-        self._later: asyncio.TimerHandle | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._wake = threading.Condition()
+        self._urgent = False
         self._closing = False
         self.failing = False
-        self._batches: SimpleQueue[list[_Waiting]] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="bench-ledger", daemon=True)
         self._thread.start()
 
@@ -76,67 +73,49 @@ class Writer:
         await self._queue(write, failed, urgent=False)
 
     async def _queue(self, write: Write, told: asyncio.Future[Any] | Failed, *, urgent: bool) -> None:
-        if self._room.locked():
-            await self._wait_for_room()
-        else:
+        await self._find_room()
+        with self._wake:
+            if self._closing:
+                self._room.release()
+                raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
+            self._waiting.append((write, told))
+            self._urgent |= urgent
+            if urgent or len(self._waiting) == 1:
+                self._wake.notify()
+
+    async def _find_room(self) -> None:
+        if not self._room.locked():  # the usual case, which needs no timer
             await self._room.acquire()
-        if self._closing:
-            self._room.release()
-            raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
-        self._waiting.append((write, told))
-        self._arrange(urgent=urgent)
-
-    def _arrange(self, *, urgent: bool) -> None:
-        """See to it that what waits is written: with all else that this turn of the event loop brings, or later."""
-        if urgent and not self._due:
-            self._due = True
-            self._loop.call_soon(self._give)
-        elif not self._due and self._later is None:
-            self._later = self._loop.call_later(LAZY_SECONDS, self._waited)
-
-    def _waited(self) -> None:
-        self._due = True
-        self._give()
-
-    def _give(self) -> None:
-        """Give the thread what waits, unless it is at work: it is given the next batch when it is done."""
-        if not self._idle.is_set() or not self._waiting:
             return
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-        self._idle.clear()
-        self._batches.put(self._batch())
-        self._due = bool(self._waiting)
-
-    def _batch(self) -> list[_Waiting]:
-        return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
-
-    async def _wait_for_room(self) -> None:
         try:
             async with asyncio.timeout(ROOM_SECONDS):
                 await self._room.acquire()
         except TimeoutError:
             raise LedgerUnavailable(f"the ledger is too slow: {len(self._waiting)} writes wait for it") from None
 
-    async def close(self) -> None:
-        self._closing = True
-        while self._waiting or not self._idle.is_set():
-            self._give()
-            await self._idle.wait()
-        self._batches.put([])
-        await asyncio.to_thread(self._thread.join)
+    async def close(self, executor: Executor | None = None) -> None:
+        """`executor` has a thread to wait in; the event loop's own may be full of what never ends."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.get_running_loop().run_in_executor(executor, self._thread.join)
 
     def _work(self) -> None:
-        while batch := self._batches.get():
-            while batch:
-                outcomes = self._commit([write for write, _ in batch])
-                settled = list(zip((told for _, told in batch), outcomes, strict=True))
-                batch = []
-                try:
-                    self._loop.call_soon_threadsafe(self._settle, settled)
-                except RuntimeError:  # the loop has ended; what was put is committed all the same
-                    batch = self._batch()
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._waiting or self._closing)
+                self._wake.wait_for(lambda: self._urgent or self._closing, LAZY_SECONDS)
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
+                self._urgent = bool(self._waiting)
+            if not batch:
+                return
+            outcomes = self._commit([write for write, _ in batch])
+            settled = list(zip((told for _, told in batch), outcomes, strict=True))
+            try:
+                self._loop.call_soon_threadsafe(self._settle, settled)
+            except RuntimeError:  # the loop has ended; what was put is committed all the same
+                if not self._waiting:
+                    return
 
     def _commit(self, writes: Sequence[Write], tries: int = MOST_TRIES) -> list[Any]:
         """One outcome a write: its result or an exception."""
@@ -159,11 +138,9 @@ class Writer:
         return [outcome for write in writes for outcome in self._commit([write])]
 
     def _settle(self, settled: Sequence[tuple[asyncio.Future[Any] | Failed, Any]]) -> None:
-        self._idle.set()
-        if self._due:
-            self._give()
-        for told, outcome in settled:
+        for _ in settled:
             self._room.release()
+        for told, outcome in settled:
             if not isinstance(told, asyncio.Future):
                 if isinstance(outcome, Exception):
                     told(outcome)

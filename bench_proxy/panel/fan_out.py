@@ -23,7 +23,9 @@ REPLACED_WITHIN = 2.0
 """Seconds within which an explorer that fails gives its seat to another."""
 
 Keep = Callable[[Answer, bool, bool], Awaitable[None]]
-"""Puts an answer on the record; the flags say that the panel had not waited for it, and that it waits for no other."""
+"""Puts an answer on the record, or leaves it to go with the next; the flags say that the panel had not waited for it,
+and that it waits for no other: then that one and all before are on the record.
+"""
 
 Replace = Callable[[Seat], Awaitable[Seat | None]]
 """Another explorer for the seat of one that failed at once, or None."""
@@ -41,7 +43,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Running:
-    """One seat while it runs: what it has said, whether its answer is being put on the record, and is there."""
+    """One seat while it runs: what it has said, whether its answer is being kept, and is."""
 
     seat: Seat
     began: float
@@ -81,9 +83,10 @@ class _Running:
 class FanOut:
     """The seats of one panel while they run.
 
-    Every seat is a task of its own that ends in an `Answer`, never in an exception. An answer is on the record
-    before anyone reads it here. Seats still open when the panel is over are reported `late` and run on until their
-    own limit; `finish` waits for them. `piecewise` asks the models to stream, so that `events` has their pieces.
+    Every seat is a task of its own that ends in an `Answer`, never in an exception. An answer is kept (see `Keep`)
+    before anyone reads it here, and all are on the record when the panel is over. Seats still open then are reported
+    `late` and run on until their own limit; `finish` waits for them. `piecewise` asks the models to stream, so that
+    `events` has their pieces.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class FanOut:
 
     @property
     def answers(self) -> list[Answer]:
-        """What has been answered and is on the record."""
+        """What has been answered and kept."""
         return list(self._answers.values())
 
     def close(self) -> None:
@@ -164,7 +167,7 @@ class FanOut:
         self._told.put_nowait(None)
 
     async def events(self) -> AsyncGenerator[Piece | Answer, None]:
-        """Pieces as they come and each answer once it is on the record, until the panel is over. For one reader.
+        """Pieces as they come and each answer once it is kept, until the panel is over. For one reader.
 
         What waits here is bounded by what the answers may hold; a reader that leaves costs nothing more.
         """
@@ -274,7 +277,7 @@ class FanOut:
         return not self._over and bool(working - {"explorer"})
 
     def _awaited(self) -> list[_Running]:
-        """The seats whose answers are not on the record yet; others may still be finding a seat to replace them."""
+        """The seats whose answers are not kept yet; others may still be finding a seat to replace them."""
         return [running for running in self._open.values() if not running.kept]
 
     def _left(self, task: asyncio.Task[None]) -> None:
@@ -284,7 +287,8 @@ class FanOut:
     def _enough(self) -> bool:
         if all(running.keeping for running in self._open.values()):
             return True
-        return 0 < self._pace.quorum <= sum(running.ok for running in self._open.values())
+        answering = sum(running.ok and not running.kept for running in self._open.values())
+        return 0 < self._pace.quorum <= self._count_ok() + answering
 
     def _count_ok(self) -> int:
         return sum(a.status == "ok" for a in self._answers.values())

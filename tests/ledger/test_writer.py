@@ -395,3 +395,32 @@ async def test_a_queue_that_stays_full_is_said(engine: Engine, monkeypatch: pyte
     assert await (await writer.put(line("b"))) == "b"
     await writer.close()
     assert lines(engine) == ["b"]
+
+
+def test_it_is_closed_from_another_loop_than_its_own_and_loses_nothing(engine: Engine) -> None:
+    async def put() -> Writer:
+        writer = Writer(engine)
+        await (await writer.put(line("a")))
+        await writer.leave(line("b"), pytest.fail)
+        return writer
+
+    async def close(writer: Writer) -> None:
+        async with asyncio.timeout(30):
+            await writer.close()
+
+    asyncio.run(close(asyncio.run(put())))
+    assert lines(engine) == ["a", "b"]
+
+
+def test_what_was_left_in_a_loop_that_ended_is_written(engine: Engine) -> None:
+    async def put() -> Writer:
+        writer = Writer(engine)
+        await writer.leave(line("a"), pytest.fail)
+        return writer
+
+    writer = asyncio.run(put())
+    for _ in range(3000):
+        if lines(engine):
+            break
+        writer._thread.join(0.01)
+    assert lines(engine) == ["a"]
