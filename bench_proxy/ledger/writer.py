@@ -29,6 +29,9 @@ _Waiting = tuple[Write, asyncio.Future[Any] | Failed]
 LAZY_SECONDS = 0.1
 """How long a write that is not urgent waits for others."""
 
+LOOKS_SECONDS = 1.0
+"""How often the thread looks for what waits by itself: an event loop that has ended tells it nothing."""
+
 ROOM_SECONDS = 20.0
 """How long a caller waits for room in the queue."""
 
@@ -53,6 +56,8 @@ class Writer:
         self._waiting: deque[_Waiting] = deque()
         self._wake = threading.Condition()
         self._urgent = False
+        self._soon = False
+        self._later: asyncio.TimerHandle | None = None
         self._closing = False
         self.failing = False
         self._thread = threading.Thread(target=self._work, name="bench-ledger", daemon=True)
@@ -79,9 +84,25 @@ class Writer:
                 self._room.release()
                 raise LedgerUnavailable("the ledger is closed: the proxy is stopping")
             self._waiting.append((write, told))
-            self._urgent |= urgent
-            if urgent or len(self._waiting) == 1:
-                self._wake.notify()
+        self._see_to_it(urgent=urgent)
+
+    def _see_to_it(self, *, urgent: bool) -> None:
+        """Have what waits written: with all else that this turn of the event loop brings, or later. The thread is woken
+        once for all of it, since each time costs both a turn at Python's lock.
+        """
+        if urgent and not self._soon:
+            self._soon = True
+            self._loop.call_soon(self._hurry)
+        elif self._later is None and not self._soon:
+            self._later = self._loop.call_later(LAZY_SECONDS, self._hurry)
+
+    def _hurry(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        self._soon, self._later = False, None
+        with self._wake:
+            self._urgent = bool(self._waiting)
+            self._wake.notify()
 
     async def _find_room(self) -> None:
         if not self._room.locked():  # the usual case, which needs no timer
@@ -103,8 +124,9 @@ class Writer:
     def _work(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._waiting or self._closing)
-                self._wake.wait_for(lambda: self._urgent or self._closing, LAZY_SECONDS)
+                while not (self._urgent or self._closing):
+                    if not self._wake.wait(LOOKS_SECONDS) and self._waiting:
+                        break
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
                 self._urgent = bool(self._waiting)
             if not batch:
