@@ -233,14 +233,15 @@ class Extension:
         known = None if mount.models_in_database() or router is None else frozenset(router.get_model_names())
         panels = models.panels(router) if router is not None else frozenset()
         override, file = environment().bench_config, self._source.litellm_file
-        self._current = False
         try:
             # In a thread: a long file takes a second, in which no stream would go on.
             fresh, self._source = await asyncio.to_thread(load, file, override=override, models=known, panels=panels)
         except ConfigError as error:
+            self._current = False
             log.error("the changed configuration is not used:\n%s%s", error, NEW_MODELS if known is not None else "")
             return
         except Exception:  # whatever a file can hold, the next change is looked at again
+            self._current = False
             log.exception("the changed configuration is not used")
             return
         if fresh.ledger.url != self._config.ledger.url:

@@ -22,6 +22,9 @@ from bench_proxy.host.sitting import Sitting
 T = TypeVar("T")
 
 CLOSED = "this installation of bench-proxy was closed"
+STOPPED_WITHIN = 20.0
+"""Seconds in which a panel that was stopped is on the record, as long as an answer may wait for that."""
+
 BLOCKED = "a synchronous call would wait for the event loop that it blocks: use acompletion"
 
 
@@ -171,7 +174,7 @@ class Installation:
         for panel in here.panels:
             panel.cancel()
         if here.panels:
-            await asyncio.wait(here.panels)
+            await asyncio.wait(here.panels, timeout=STOPPED_WITHIN)
         await self._bury(here)
 
     async def _bury(self, here: _Here) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 import threading
@@ -113,11 +112,6 @@ ENDS_WITHIN = 60
 CANCELLED_WITHIN = 5.0
 """Seconds in which a request that was cancelled ends, before its connection is cut."""
 
-LEAVES_WITHIN = 30.0
-"""Seconds from our end until a process that was sent SIGTERM is left. Python waits for threads, and those of callbacks
-may never end; without us the signal would have killed them.
-"""
-
 Stop = Callable[[float | None], None]
 """Told that no request runs any more, and how many seconds are left to what goes on without one; None is no limit."""
 
@@ -208,28 +202,24 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Stop) -> None:
     running = server.server_state.tasks
     patience = server.config.timeout_graceful_shutdown
 
-    async def behind_requests(number: int) -> None:
+    async def behind_requests() -> None:
         while not server.started or any(listening.is_serving() for listening in server.servers):  # noqa: ASYNC110
             await asyncio.sleep(LOOKS_AGAIN)
         stop(await _ended(running, server, patience))
         # Not awaited itself, as whoever cancels this one, when its patience has ended, means no more than this one.
         await asyncio.wait([task])
-        if number == signal.SIGTERM:
-            leaving = threading.Timer(LEAVES_WITHIN, os._exit, [0])
-            leaving.daemon = True
-            leaving.start()
 
-    def begin_to_stop(number: int) -> None:
+    def begin_to_stop() -> None:
         if patience is not None:
             # Requests have as long as they would have had; uvicorn itself waits for what comes behind them, too.
             server.config.timeout_graceful_shutdown = patience + ENDS_WITHIN
-        waiting = loop.create_task(behind_requests(number), name="bench-proxy waits for the last request")
+        waiting = loop.create_task(behind_requests(), name="bench-proxy waits for the last request")
         running.add(waiting)
         waiting.add_done_callback(running.discard)
 
     def stopped(server: uvicorn.Server, number: int, frame: FrameType | None) -> None:
         if not server.should_exit:
-            loop.call_soon_threadsafe(begin_to_stop, number)
+            loop.call_soon_threadsafe(begin_to_stop)
             stops(signal.SIGINT, frame)
         elif number == signal.SIGINT:  # twice: at once
             stops(number, frame)
@@ -238,7 +228,7 @@ def wait_for_when_stopping(task: asyncio.Task[None], stop: Stop) -> None:
         # A method of the server's, by which others find it as well.
         signal.signal(number, MethodType(stopped, server))
     if server.should_exit:  # already, while LiteLLM was starting
-        loop.call_soon(begin_to_stop, signal.SIGINT)
+        loop.call_soon(begin_to_stop)
 
 
 async def _ended(running: set[asyncio.Task[None]], server: uvicorn.Server, patience: float | None) -> float | None:

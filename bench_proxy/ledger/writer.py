@@ -7,6 +7,7 @@ down, nothing is dropped.
 """
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_proxy.errors import BenchError, LedgerUnavailable
+
+log = logging.getLogger("bench_proxy")
 
 Write = Callable[[Connection], Any]
 """Runs inside the transaction; runs again when another write spoilt the transaction that they shared."""
@@ -125,7 +128,7 @@ class Writer:
         while True:
             with self._wake:
                 while not (self._urgent or self._closing):
-                    if not self._wake.wait(LOOKS_SECONDS) and self._waiting:
+                    if not self._wake.wait(LOOKS_SECONDS) and (self._waiting or self._loop.is_closed()):
                         break
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ONE_COMMIT))]
                 self._urgent = bool(self._waiting)
@@ -136,6 +139,8 @@ class Writer:
             try:
                 self._loop.call_soon_threadsafe(self._settle, settled)
             except RuntimeError:  # the loop has ended; what was put is committed all the same
+                for error in (outcome for outcome in outcomes if isinstance(outcome, Exception)):
+                    log.error("a write behind the end of its event loop failed: %s", error)
                 if not self._waiting:
                     return
 
