@@ -394,7 +394,8 @@ def without_collections(source: Source) -> str:
     if source.block_file == source.litellm_file and "bench" not in document:
         meant = [name for name in map(str, document) if closest(name, ["bench"])]
         return f'{meant[0]}: write "bench"' if meant else "bench: there is no such block"
-    return "bench.collections: there is none; at least one names its members"
+    where = "bench." if source.block_file == source.litellm_file else ""
+    return f"{where}collections: there is none; at least one names its members"
 
 
 def _block_in(document: dict[str, Any], file: Path) -> tuple[Path, Any]:

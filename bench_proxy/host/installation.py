@@ -22,10 +22,10 @@ from bench_proxy.host.sitting import Sitting
 T = TypeVar("T")
 
 CLOSED = "this installation of bench-proxy was closed"
+BLOCKED = "a synchronous call would wait for the event loop that it blocks: use acompletion"
+
 STOPPED_WITHIN = 20.0
 """Seconds in which a panel that was stopped is on the record, as long as an answer may wait for that."""
-
-BLOCKED = "a synchronous call would wait for the event loop that it blocks: use acompletion"
 
 
 @dataclass(frozen=True, slots=True)
